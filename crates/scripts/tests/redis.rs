@@ -256,6 +256,7 @@ fn errors_are_those_of_redis() {
         ("rawset(_G, 'x', 1)", "-ERR Attempt to modify a readonly table"),
         ("table.insert(redis, 1)", "-ERR Attempt to modify a readonly table"),
         ("setmetatable(_G, {})", "-ERR Attempt to modify a readonly table"),
+        ("return setmetatable({}, {__index = {err = 'x', 'y'}})", "*0"),
         ("loadstring('x = 1')()", "-ERR [string \"x = 1\"]:1: Attempt to modify a readonly table"),
         ("getmetatable('').__index = nil", "-ERR user_script:1: Attempt to modify a readonly table"),
         ("return type(rawget(_G, 'os'))", "$3|nil"),

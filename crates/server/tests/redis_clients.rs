@@ -521,6 +521,24 @@ fn a_pause_delays_requests_of_every_protocol_until_it_ends() {
                 ("CLIENT PAUSE 1 FOO", "-ERR CLIENT PAUSE mode must be WRITE or ALL"),
             ],
         );
+        // A client logs in and leaves in a pause.
+        let mut two = server.connect();
+        talk(&mut one, &[("CLIENT PAUSE 1000000", "+OK")]);
+        talk(&mut two, &[("RESET", "+RESET"), ("QUIT", "+OK")]);
+        // One that has said all it wants to say gets its replies.
+        let mut two = server.connect();
+        two.send(&command("GET a"));
+        two.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        // It may be asked several times whether the pause is over.
+        std::thread::sleep(Duration::from_millis(30));
+        talk(&mut one, &[("CLIENT UNPAUSE", "+OK")]);
+        two.expect("$1\r\nw\r\n");
+        // A transaction that begins a pause does so once, and ends.
+        let lines = ["MULTI", "CLIENT PAUSE 1000000 WRITE", "SET a x", "EXEC", "CLIENT UNPAUSE"];
+        let two = &mut server.connect();
+        two.send(&lines.iter().flat_map(|line| command(line)).collect::<Vec<u8>>());
+        two.expect("+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n+OK\r\n+OK\r\n");
+        talk(&mut one, &[("SET a w", "+OK")]);
         // The server stops in a pause, too.
         talk(&mut one, &[("CLIENT PAUSE 1000000", "+OK")]);
         redis.send(b"get 'a'\r\n");

@@ -27,7 +27,7 @@ const EVENTS: &[(&str, &str, &str)] = &[
     ("GETEX k PERSIST", "$3|r.5", "persist k"),
     ("MSET a 1 b 2", "+OK", "set a set b"),
     ("MSETNX a 1 c 2", ":0", ""),
-    ("RENAME a c", "+OK", "rename_to c rename_from a"),
+    ("RENAME a c", "+OK", "rename_from a rename_to c"),
     ("COPY c d", ":1", "copy_to d"),
     ("GET k", "$3|r.5", ""),
     ("DEL c d e", ":2", "del c del d"),

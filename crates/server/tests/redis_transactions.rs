@@ -292,6 +292,26 @@ fn the_queue_and_the_watched_keys_are_limited() {
 }
 
 #[test]
+fn the_messages_of_a_transaction_are_limited() {
+    let server = start(memory());
+    let (mut client, mut listener) = (server.connect(), server.connect());
+    talk(&mut listener, &[("SUBSCRIBE c", "*3|$9|subscribe|$1|c|:1")]);
+    let long = "m".repeat(3 << 20);
+    let publish = format!("PUBLISH c {long}");
+    talk(&mut client, &[("MULTI", "+OK"), ("SET a v", "+QUEUED")]);
+    for _ in 0..3 {
+        talk(&mut client, &[(&publish, "+QUEUED")]);
+    }
+    // As any failure, it does not undo the others.
+    let refused = "-ERR the messages of a transaction are longer than 8 MiB";
+    talk(&mut client, &[("EXEC", &format!("*4|+OK|:1|:1|{refused}"))]);
+    for _ in 0..2 {
+        listener.expect(format!("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${}\r\n{long}\r\n", 3 << 20));
+    }
+    listener.expect_silence(&server);
+}
+
+#[test]
 fn rights_are_checked_when_a_command_is_queued() {
     let users = Some(users(&[("ann", "secret")]));
     let server = start_with(Config { users, ..config() }, memory());

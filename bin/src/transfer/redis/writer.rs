@@ -44,6 +44,10 @@ impl Writer {
 
     /// Sends the records, and reads the replies to all of them.
     pub(super) fn flush(&mut self, refuse: &mut Refuse<'_>) -> Result<()> {
+        self.read_replies(refuse).inspect_err(|_| self.awaited.clear())
+    }
+
+    fn read_replies(&mut self, refuse: &mut Refuse<'_>) -> Result<()> {
         let at = |key: &[u8]| format!("the copy ended at the key {}", quoted(key));
         if let Some(key) = self.awaited.front() {
             self.connection.send().with_context(|| at(key))?;

@@ -194,28 +194,28 @@ impl Writer<'_> {
 
     fn table(&mut self, table: &Table, level: usize) -> Result<()> {
         let client = self.versions.client;
-        if let Value::String(text) = table.get("err")? {
+        if let Value::String(text) = table.raw_get("err")? {
             return self.line(b'-', &text.as_bytes());
         }
-        if let Value::String(text) = table.get("ok")? {
+        if let Value::String(text) = table.raw_get("ok")? {
             return self.line(b'+', &text.as_bytes());
         }
-        if let Some(number) = number_of(&table.get("double")?) {
+        if let Some(number) = number_of(&table.raw_get("double")?) {
             let mut text = Vec::new();
             append_general(&mut text, number, DIGITS);
             reply::double(self.output, client, &text);
             return Ok(());
         }
-        if let Value::String(text) = table.get("big_number")? {
+        if let Value::String(text) = table.raw_get("big_number")? {
             let text: Vec<u8> =
                 text.as_bytes().iter().map(|byte| without_line_end(*byte)).collect();
             self.element(text.len())?;
             reply::big_number(self.output, client, &text);
             return Ok(());
         }
-        if let Value::Table(fields) = table.get("verbatim_string")?
-            && let Value::String(format) = fields.get("format")?
-            && let Value::String(text) = fields.get("string")?
+        if let Value::Table(fields) = table.raw_get("verbatim_string")?
+            && let Value::String(format) = fields.raw_get("format")?
+            && let Value::String(text) = fields.raw_get("string")?
         {
             let text = text.as_bytes();
             self.element(text.len())?;
@@ -224,10 +224,10 @@ impl Writer<'_> {
             reply::verbatim_of(self.output, client, kind, &text);
             return Ok(());
         }
-        if let Value::Table(map) = table.get("map")? {
+        if let Value::Table(map) = table.raw_get("map")? {
             return self.pairs(&map, true, level);
         }
-        if let Value::Table(set) = table.get("set")? {
+        if let Value::Table(set) = table.raw_get("set")? {
             return self.pairs(&set, false, level);
         }
         self.array(table, level)
@@ -270,7 +270,7 @@ impl Writer<'_> {
         let start = self.output.len();
         let mut count = 0;
         loop {
-            let element: Value = table.get(count + 1)?;
+            let element: Value = table.raw_get(count + 1)?;
             if element.is_nil() {
                 break;
             }

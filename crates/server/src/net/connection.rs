@@ -18,8 +18,9 @@ use crate::shared::clients::{Client, ClientState, Ends};
 use crate::shared::slow_log::Taken;
 use crate::shared::upgrade::ResumedConnection;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::net::{RecvFlags, Shutdown, SocketAddrUnix, getpeername, getsockname, recv, shutdown};
+use rustix::net::{Shutdown, SocketAddrUnix, getpeername, getsockname, shutdown};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -252,10 +253,10 @@ impl Connection {
             && !self.broken
     }
 
-    /// Returns whether the client has ended its stream after the bytes that were received.
+    /// Returns whether the client has ended its stream.
     pub(crate) fn has_left(&self) -> bool {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        recv(&self.socket, &mut [0; 1], flags).is_ok_and(|(bytes, _)| bytes == 0)
+        let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        poll(&mut socket, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// Returns whether no part of a request has arrived that is not executed, nor a part of a

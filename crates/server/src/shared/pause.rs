@@ -2,7 +2,32 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use wire::redis::Command;
-use wire::{Class, RequestKind};
+use wire::{Class, RequestKind, binary, memcached, memcached_binary};
+
+/// Commands that no pause holds: with them a client ends the pause, logs in or leaves.
+const FREE: [Command; 5] =
+    [Command::Client, Command::Auth, Command::Hello, Command::Reset, Command::Quit];
+
+fn is_free(kind: RequestKind) -> bool {
+    FREE.iter().any(|command| kind == RequestKind::from(*command))
+}
+
+/// Returns whether a request is known to change records or to send messages, as far as its kind
+/// tells.
+fn is_change(kind: RequestKind) -> bool {
+    let others = [
+        Command::Exec.into(),
+        Command::FlushDb.into(),
+        Command::FlushAll.into(),
+        Command::Publish.into(),
+        Command::SPublish.into(),
+        binary::Kind::Misc.into(),
+        binary::Kind::Vanish.into(),
+        memcached::Kind::FlushAll.into(),
+        memcached_binary::Kind::Flush.into(),
+    ];
+    matches!(kind.class(), Class::Write | Class::Script) || others.contains(&kind)
+}
 
 /// A pause of the requests of clients, in milliseconds since the server started.
 #[derive(Debug, Default)]
@@ -45,21 +70,19 @@ impl Pause {
         false
     }
 
-    /// Returns whether a request has to wait. `CLIENT` never does, so that it can end the pause.
+    /// Returns whether a request has to wait.
     #[cold]
     pub(crate) fn holds(&self, now_ms: u64, kind: RequestKind) -> bool {
-        let changes =
-            matches!(kind.class(), Class::Write | Class::Script) || kind == Command::Exec.into();
-        kind != RequestKind::from(Command::Client)
+        !is_free(kind)
             && self.is_on(now_ms)
-            && (changes || self.is_of_all.load(Ordering::Relaxed))
+            && (is_change(kind) || self.is_of_all.load(Ordering::Relaxed))
     }
 
     /// Returns whether a request has to wait that takes a thread that may wait. It may change
     /// records unless it is known to read them.
     #[cold]
     pub(crate) fn holds_pooled(&self, now_ms: u64, kind: RequestKind) -> bool {
-        let may_change = kind.class() == Class::Other && kind != Command::Client.into();
+        let may_change = kind.class() == Class::Other && !is_free(kind);
         self.holds(now_ms, kind) || may_change && self.is_on(now_ms)
     }
 }
@@ -72,16 +95,18 @@ mod tests {
     fn a_pause_holds_changes_or_all_requests_until_its_end() {
         let (get, set) = (Command::Get.into(), Command::Set.into());
         let (exec, info) = (Command::Exec.into(), Command::Info.into());
-        let client = Command::Client.into();
+        let (client, auth) = (Command::Client.into(), Command::Auth.into());
+        let misc = binary::Kind::Misc.into();
         let pause = Pause::default();
         assert!(!pause.may_be_on() && !pause.holds(0, set));
         pause.begin(100, 50, false);
         assert!(pause.holds(149, set) && !pause.holds(149, get) && pause.holds(149, exec));
+        assert!(pause.holds(149, misc));
         assert!(pause.holds_pooled(149, info) && !pause.holds_pooled(149, get));
         assert!(!pause.holds_pooled(149, client));
         // A shorter one changes nothing but what it holds.
         pause.begin(110, 5, true);
-        assert!(pause.holds(149, get) && !pause.holds(149, client));
+        assert!(pause.holds(149, get) && !pause.holds(149, client) && !pause.holds(149, auth));
         pause.begin(120, 40, false);
         assert!(pause.holds(159, get) && !pause.holds(160, get) && !pause.may_be_on());
         pause.begin(200, u64::MAX, true);

@@ -322,7 +322,7 @@ impl EventLoop {
             {
                 connection.stage = Stage::Open;
                 connection.end_wait(now);
-                if connection.has_left() {
+                if connection.session.redis.is_waiting() && connection.has_left() {
                     connection.broken = true;
                 } else {
                     self.state.resume(token, connection);

@@ -12,17 +12,39 @@ use std::sync::Arc;
 use wire::redis::reply::Version;
 use wire::redis::{Arguments, Command};
 
-/// A message that is sent when its transaction has been made.
+/// Most bytes of the messages of one transaction.
+const PUBLICATIONS_BYTES_MAX: usize = 8 << 20;
+
+/// Messages that are sent when their transaction has been made.
+#[derive(Debug, Default)]
+pub(super) struct Publications {
+    messages: Vec<Publication>,
+    bytes: usize,
+}
+
 #[derive(Debug)]
-pub(super) struct Publication {
+struct Publication {
     topic: Topic,
     channel: Box<[u8]>,
     message: Box<[u8]>,
 }
 
-impl Publication {
+impl Publications {
+    fn add(&mut self, topic: Topic, channel: &[u8], message: &[u8]) -> Result<(), Failed> {
+        let bytes = self.bytes + size_of::<Publication>() + channel.len() + message.len();
+        if bytes > PUBLICATIONS_BYTES_MAX {
+            return Err("ERR the messages of a transaction are longer than 8 MiB".into());
+        }
+        self.bytes = bytes;
+        let (channel, message) = (channel.into(), message.into());
+        self.messages.push(Publication { topic, channel, message });
+        Ok(())
+    }
+
     pub(super) fn send(&self, channels: &Channels) {
-        send(channels, self.topic, &self.channel, &self.message);
+        for Publication { topic, channel, message } in &self.messages {
+            send(channels, *topic, channel, message);
+        }
     }
 }
 
@@ -234,7 +256,7 @@ pub(super) fn publish(
     }
     let count = match context.session.redis.transaction.publications() {
         Some(later) => {
-            later.push(Publication { topic, channel: channel.into(), message: message.into() });
+            later.add(topic, channel, message)?;
             channels.count(topic, channel, matches)
         }
         None => send(channels, topic, channel, message),

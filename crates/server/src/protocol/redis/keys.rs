@@ -220,10 +220,12 @@ pub(super) fn rename(
         if only_if_absent && is_present(context, to)? {
             return Ok(false);
         }
-        put(context, to, &found)?;
+        context.permit(&Operation::remove(to))?;
         context.cause = Some(Event::RenameFrom);
         context.execute(&Operation::remove(from), &mut NoReply)??;
         context.cause = Some(Event::RenameTo);
+        // Half of it must not be made.
+        put(context, to, &found).map_err(Failed::whole)?;
         Ok(true)
     })?;
     match only_if_absent {

@@ -230,6 +230,15 @@ enum Failed {
 }
 
 impl Failed {
+    /// Returns the reason why all of a transaction does not succeed.
+    fn whole(self) -> Self {
+        match self {
+            Self::Text(text) => Self::Whole(text),
+            Self::Database(error) => Self::Whole(text_of(&error)),
+            failed => failed,
+        }
+    }
+
     /// Replaces the reply from `start` on with the error. Returns the reason of a request that ends
     /// without one.
     fn reply_from(self, start: usize, output: &mut Vec<u8>) -> Result<(), Halt> {

@@ -5,7 +5,7 @@
 //! record meanwhile: then all of it is executed again. A watched record is one that was read
 //! earlier.
 
-use super::channels::{Publication, is_for_subscribers};
+use super::channels::{Publications, is_for_subscribers};
 use super::room::SLOW_BYTES_MIN;
 use super::{Content, Failed, clients, reply, run, wait_if_long};
 use crate::ops::operation::Operation;
@@ -53,7 +53,7 @@ struct State {
     /// Whether the present request is executed within a transaction.
     is_executing: bool,
     /// Messages of the transaction that is executed.
-    publications: Vec<Publication>,
+    publications: Publications,
     /// Lines that its scripts write to the log.
     log: Vec<(ScriptLogLevel, String)>,
 }
@@ -72,6 +72,8 @@ struct Queue {
     /// The commands as requests.
     requests: Vec<u8>,
     count: usize,
+    /// Whether a command is about the server, which must not be executed twice.
+    has_others: bool,
     /// Whether a command was refused, so that none is executed.
     is_spoilt: bool,
 }
@@ -106,7 +108,7 @@ impl TransactionState {
     }
 
     /// Returns the messages to send after the transaction that is executed; `None` outside of one.
-    pub(super) fn publications(&mut self) -> Option<&mut Vec<Publication>> {
+    pub(super) fn publications(&mut self) -> Option<&mut Publications> {
         self.0.as_mut().filter(|state| state.is_executing).map(|state| &mut state.publications)
     }
 
@@ -144,7 +146,9 @@ impl State {
 impl Queue {
     /// Returns whether an event loop may execute the commands.
     fn is_short(&self) -> bool {
-        self.count <= INLINE_COMMANDS_MAX && self.requests.len() < SLOW_BYTES_MIN
+        !self.has_others
+            && self.count <= INLINE_COMMANDS_MAX
+            && self.requests.len() < SLOW_BYTES_MIN
     }
 }
 
@@ -159,6 +163,15 @@ pub(super) fn ends_queue(command: Command) -> bool {
             | Command::Quit
             | Command::Reset
     )
+}
+
+/// Returns whether a command reads or changes the state of the server.
+fn is_about_server(command: Command) -> bool {
+    let is_message = matches!(
+        command,
+        Command::Ping | Command::Echo | Command::Time | Command::Publish | Command::SPublish
+    );
+    RequestKind::from(command).class() == Class::Other && !is_message
 }
 
 /// Executes `MULTI`.
@@ -187,6 +200,7 @@ pub(super) fn queue(
     allowed?;
     append_request(&mut queue.requests, request.name, request.arguments);
     queue.count += 1;
+    queue.has_others |= is_about_server(command);
     if queue.requests.len() > max {
         **queue = Queue { is_spoilt: true, ..Queue::default() };
         return Err("ERR the queued commands are over the limit of a request of this server".into());
@@ -412,7 +426,7 @@ pub(super) fn atomically<T>(
         match database.commit(transaction) {
             Ok(has_changed) => {
                 context.mutated |= has_changed;
-                messages.iter().for_each(|message| message.send(&shared.channels));
+                messages.send(&shared.channels);
                 write_log(&log);
                 return Ok(result);
             }

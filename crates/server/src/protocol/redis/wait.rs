@@ -23,6 +23,7 @@ pub(super) fn wait(
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
+    let begun = context.session.redis.wait.take();
     let mut strings = arguments.iter();
     let wanted = integer(strings.next().unwrap_or_default()).ok_or(NO_INTEGER)?;
     let timeout_ms = integer(strings.next().unwrap_or_default());
@@ -35,7 +36,7 @@ pub(super) fn wait(
             .into());
     }
     let replication = &context.shared.replication;
-    let begun = context.session.redis.wait.take().unwrap_or_else(|| {
+    let begun = begun.unwrap_or_else(|| {
         Box::new(Wait {
             changed_us: replication.changed_us(),
             until: match timeout_ms {

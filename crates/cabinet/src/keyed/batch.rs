@@ -1,13 +1,20 @@
 //! Batches: changes of many keys at once, atomic also across a crash.
 
+use super::group::GROUP_KEYS_MAX;
 use super::shard::Locked;
 use super::{Found, Index, IndexKey, KeyedEngine, ShardIndex, Slot, find_location};
 use crate::batch::BatchChange;
 use crate::log::record::{Kind, Prepared};
-use crate::log::{Appended, Check, Purpose};
+use crate::log::{Appended, Check, Purpose, Segments};
 use crate::{Batch, Compression, Error, KeyOrder, Meta, Result, Wait, engine::batch_plan};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+
+/// The last change of a key, as it was given.
+struct LastChange<'a, I: Index> {
+    index_key: IndexKey<I>,
+    key: &'a [u8],
+    change: &'a BatchChange,
+}
 
 /// One change as it will be logged.
 struct ShardChange<'a, I: Index> {
@@ -21,16 +28,34 @@ struct ShardChange<'a, I: Index> {
     found: Option<Found<Slot<I>>>,
 }
 
-type Tables<'a, I> = BTreeMap<usize, Locked<'a, <I as Index>::ShardIndex>>;
+/// Locked tables of the shards of a batch, with the numbers of the shards, in their order.
+struct Tables<'a, I: Index>(Vec<(usize, Locked<'a, I::ShardIndex>)>);
+
+impl<'a, I: Index> Tables<'a, I> {
+    fn get(&self, shard: usize) -> Option<&Locked<'a, I::ShardIndex>> {
+        let place = self.0.binary_search_by_key(&shard, |(shard, _)| *shard).ok()?;
+        Some(&self.0[place].1)
+    }
+
+    fn get_mut(&mut self, shard: usize) -> Option<&mut Locked<'a, I::ShardIndex>> {
+        let place = self.0.binary_search_by_key(&shard, |(shard, _)| *shard).ok()?;
+        Some(&mut self.0[place].1)
+    }
+}
 
 impl<I: Index> KeyedEngine<I> {
     /// Applies a batch. Locks all shards of the batch in ascending order. Single changes have one
     /// lock each, so they cannot deadlock with it.
     pub(crate) fn write_batch(&self, batch: &Batch, wait: Wait) -> Result<()> {
         self.log.check_space_at_once(batch.check_length()?, wait)?;
+        let last = batch_plan::last_changes(batch, KeyOrder::Lexical).into_iter();
+        let last: Vec<LastChange<'_, I>> = last
+            .map(|(key, change)| Ok(LastChange { index_key: self.index_key_of(key)?, key, change }))
+            .collect::<Result<_>>()?;
         self.with_space(wait, || {
             let read = || self.read_ahead(batch);
-            batch_plan::read_then_write(wait, read, |reads| self.write_once(batch, reads, wait))
+            let write = |reads| self.write_once(batch, &last, reads, wait);
+            batch_plan::read_then_write(wait, read, write)
         })
     }
 
@@ -54,10 +79,19 @@ impl<I: Index> KeyedEngine<I> {
 
     /// Applies a batch. Reads from the disk under the locks only if `reads` allows it, and waits
     /// for the locks only if `wait` does.
-    fn write_once(&self, batch: &Batch, reads: Wait, wait: Wait) -> Result<()> {
-        let mut tables = self.lock_shards(batch, wait)?;
-        batch_plan::check_expected(&batch.expected, |key| self.version_of(&tables, key, reads))?;
-        let planned = self.planned(batch, &tables, reads)?;
+    fn write_once(
+        &self,
+        batch: &Batch,
+        last: &[LastChange<'_, I>],
+        reads: Wait,
+        wait: Wait,
+    ) -> Result<()> {
+        let mut tables = self.lock_shards(batch, last, wait)?;
+        // Loaded under the locks: a segment is in the set before the index points into it.
+        let segments = self.log.segments();
+        let version_of = |key: &[u8]| self.version_of(&tables, &segments, key, reads);
+        batch_plan::check_expected(&batch.expected, version_of)?;
+        let planned = self.planned(last, &tables, &segments, reads)?;
         if planned.is_empty() {
             return Ok(());
         }
@@ -80,18 +114,18 @@ impl<I: Index> KeyedEngine<I> {
             self.check_index_memory()?;
         }
         let purpose = if only_removes { Purpose::Remove } else { Purpose::Store };
-        let segments = self.log.segments();
         let found = planned.iter().filter_map(|change| change.found.as_ref());
         found.for_each(|found| segments.note_loss(found.location));
         drop(segments);
         let mut note = |index: usize, appended| places[index] = Some(appended);
         self.log.append_batch(&mut records, purpose, &mut note)?;
+        let segments = self.log.segments();
         for ((change, total), appended) in planned.iter().zip(totals).zip(places) {
-            let (Some(appended), Some(table)) = (appended, tables.get_mut(&change.index_key.shard))
+            let (Some(appended), Some(table)) = (appended, tables.get_mut(change.index_key.shard))
             else {
                 continue;
             };
-            self.apply(table, change, appended, total);
+            self.apply(table, &segments, change, appended, total);
         }
         Ok(())
     }
@@ -102,53 +136,93 @@ impl<I: Index> KeyedEngine<I> {
         self.index.index_key(key).ok_or_else(what)
     }
 
-    fn lock_shards(&self, batch: &Batch, wait: Wait) -> Result<Tables<'_, I>> {
-        let shard = |key| self.index_key_of(key).map(|index_key| index_key.shard);
-        let shards = batch_plan::keys(batch).map(shard).collect::<Result<Vec<usize>>>()?;
+    fn lock_shards(
+        &self,
+        batch: &Batch,
+        last: &[LastChange<'_, I>],
+        wait: Wait,
+    ) -> Result<Tables<'_, I>> {
+        let mut shards: Vec<usize> = last.iter().map(|change| change.index_key.shard).collect();
+        for (key, _) in &batch.expected {
+            shards.push(self.index_key_of(key)?.shard);
+        }
+        // Fetched first, because each lock waits for its cache line.
+        shards.iter().take(GROUP_KEYS_MAX).for_each(|shard| self.shards[*shard].prefetch());
         let shards = batch_plan::lock_order(shards, usize::cmp);
         debug_assert!(shards.len() <= I::SHARDS);
         let lock = |shard: usize| Ok((shard, self.shards[shard].write_for(wait)?));
-        shards.into_iter().map(lock).collect()
+        shards.into_iter().map(lock).collect::<Result<_>>().map(Tables)
     }
 
     fn lookup(
         &self,
         tables: &Tables<'_, I>,
+        segments: &Segments,
         index_key: IndexKey<I>,
         key: &[u8],
         wait: Wait,
     ) -> Result<Option<Found<Slot<I>>>> {
-        match tables.get(&index_key.shard) {
-            Some(table) => self.find(table, &self.log.segments(), index_key, key, wait),
+        match tables.get(index_key.shard) {
+            Some(table) => self.find(table, segments, index_key, key, wait),
             None => Ok(None),
         }
     }
 
-    fn version_of(&self, tables: &Tables<'_, I>, key: &[u8], wait: Wait) -> Result<Option<u64>> {
+    /// Fetches the entries and the records of some changes into the processor's cache.
+    fn prefetch_changes(
+        &self,
+        tables: &Tables<'_, I>,
+        segments: &Segments,
+        changes: &[LastChange<'_, I>],
+    ) {
+        let index_keys = || changes.iter().map(|change| change.index_key);
+        for IndexKey { shard, tag } in index_keys() {
+            self.shards[shard].prefetch_slot(tag);
+        }
+        for IndexKey { shard, tag } in index_keys() {
+            let table = tables.get(shard).filter(|table| table.run().is_none());
+            if let Some(found) = table.and_then(|table| table.matches(tag).next()) {
+                Self::prefetch_record(segments, found.location);
+            }
+        }
+    }
+
+    fn version_of(
+        &self,
+        tables: &Tables<'_, I>,
+        segments: &Segments,
+        key: &[u8],
+        wait: Wait,
+    ) -> Result<Option<u64>> {
         let index_key = self.index_key_of(key)?;
-        let Some(found) = self.lookup(tables, index_key, key, wait)? else { return Ok(None) };
-        let segments = self.log.segments();
-        self.check_found(&segments, Some(&found), index_key, wait)?;
-        self.with_found(&segments, &found, key, wait, |record| {
+        let Some(found) = self.lookup(tables, segments, index_key, key, wait)? else {
+            return Ok(None);
+        };
+        self.check_found(segments, Some(&found), index_key, wait)?;
+        self.with_found(segments, &found, key, wait, |record| {
             let expired = record.meta.is_expired(self.now_ms(record.meta));
             (!expired).then_some(record.sequence)
         })
     }
 
-    /// Returns the last change of each key, without removals of keys that do not exist.
+    /// Returns the changes as they will be logged, without removals of keys that do not exist.
     fn planned<'a>(
         &self,
-        batch: &'a Batch,
+        last: &[LastChange<'a, I>],
         tables: &Tables<'_, I>,
+        segments: &Segments,
         wait: Wait,
     ) -> Result<Vec<ShardChange<'a, I>>> {
-        let last = batch_plan::last_changes(batch, KeyOrder::Lexical);
         let birth = self.log.active_number().to_le_bytes();
         let mut planned = Vec::with_capacity(last.len());
-        for (key, change) in last {
-            let index_key = self.index_key_of(key)?;
+        for (place, LastChange { index_key, key, change }) in last.iter().enumerate() {
+            if place.is_multiple_of(GROUP_KEYS_MAX) {
+                let group = &last[place..last.len().min(place + GROUP_KEYS_MAX)];
+                self.prefetch_changes(tables, segments, group);
+            }
+            let (index_key, key) = (*index_key, *key);
             // Everything that can fail comes before the first change.
-            let found = self.lookup(tables, index_key, key, wait)?;
+            let found = self.lookup(tables, segments, index_key, key, wait)?;
             let change = match change {
                 BatchChange::Put(value, meta) => {
                     let mut buffer = Vec::new();
@@ -186,11 +260,11 @@ impl<I: Index> KeyedEngine<I> {
     fn apply(
         &self,
         table: &mut I::ShardIndex,
+        segments: &Segments,
         change: &ShardChange<'_, I>,
         appended: Appended,
         total: usize,
     ) {
-        let segments = self.log.segments();
         // The slot of an entry changes with changes of other keys. The location does not while the
         // shard is locked.
         let slot = change.found.as_ref().and_then(|found| {
@@ -213,7 +287,7 @@ impl<I: Index> KeyedEngine<I> {
                 match slot {
                     Some((slot, from)) => {
                         table.replace(slot, appended.location, total);
-                        self.note_moved(&segments, change.key, from, appended.location);
+                        self.note_moved(segments, change.key, from, appended.location);
                     }
                     None => table.insert(change.index_key.tag, appended.location, total),
                 }
@@ -225,7 +299,7 @@ impl<I: Index> KeyedEngine<I> {
                 if let Some((slot, _)) = slot {
                     table.remove(slot);
                 }
-                self.note_forgotten(change.index_key.shard, &segments, appended.location);
+                self.note_forgotten(change.index_key.shard, segments, appended.location);
             }
         }
     }

@@ -149,7 +149,7 @@ pub mod testing {
 )]
 mod internals {
     pub use crate::base::barrier::SnapshotBarrier;
-    pub use crate::base::expired_keys::ExpiredKeys;
+    pub use crate::base::reported_keys::{KeyReports, ReportedKeys};
     pub use crate::base::usable_memory::UsableMemory;
     pub use crate::base::wait::Wait;
     #[cfg(feature = "internals")]

@@ -173,6 +173,32 @@ fn a_record_that_expires_raises_an_event() {
 }
 
 #[test]
+fn a_record_that_is_evicted_raises_an_event() {
+    let folder = tempfile::tempdir().unwrap();
+    let named = |name: &str| folder.path().join(name).display().to_string();
+    // A value of a table is a row.
+    let value = format!("a\0{}", "v".repeat(100_000));
+    let on_disk = ["one.tch", "one.tcb", "one.tct"].map(named);
+    for name in ["*", "+"].into_iter().map(str::to_owned).chain(on_disk) {
+        let mut options = Options::default();
+        options.clock = Clock::default().handing_over(false);
+        options.capacity_bytes = 4 << 20;
+        let database = options.open(&name).unwrap();
+        let server = server("Ee", database);
+        let (mut listener, mut client) = (listen(&server), server.connect());
+        for number in 0..200 {
+            talk(&mut client, &[(&format!("SET key{number} {value}"), "+OK")]);
+        }
+        let head = "*4\r\n$8\r\npmessage\r\n$6\r\n__key*\r\n$22\r\n__keyevent@0__:evicted\r\n";
+        listener.expect(head);
+        listener.read_until(b"\r\n");
+        let evicted = String::from_utf8(listener.read_until(b"\r\n")).unwrap();
+        assert!(evicted.starts_with("key"), "{name}: {evicted}");
+        talk(&mut client, &[(&format!("EXISTS {}", evicted.trim_end()), ":0")]);
+    }
+}
+
+#[test]
 fn a_user_needs_rights_to_choose_and_to_hear() {
     let users = Some(users_with(&[("reader", &["read:k"])]));
     let server = start_with(Config { users, ..config() }, memory());

@@ -233,7 +233,8 @@ fn a_transaction_is_one_entry_and_is_restored() {
         ("SET 6 a\0g", "+QUEUED"),
         ("EXEC", "*1\r\n+OK"),
     ];
-    let kinds: [(&str, fn(&Path) -> Database); 4] =
+    type Open = fn(&Path) -> Database;
+    let kinds: [(&str, Open); 4] =
         [("hash", hash), ("tree", tree), ("table", table), ("fixed", support::fixed)];
     for (name, open) in kinds {
         assert_is_repeated(name, open, &[commands(&lines)]);

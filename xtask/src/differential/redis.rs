@@ -321,7 +321,7 @@ const COMMANDS: &[&str] = &[
     "OBJECT",
     "MEMORY USAGE none",
     "MEMORY USAGE K SAMPLES",
-    "MEMORY USAGE K SAMPLES V",
+    "MEMORY USAGE none SAMPLES V",
     "MEMORY USAGE K FOO 1",
     "MEMORY FOO",
     "GETEX K EX T PX T",

@@ -1,6 +1,6 @@
 //! Clock: the current time, for expiry. Tests set it by hand.
 
-use crate::ExpiredKeys;
+use crate::{KeyReports, ReportedKeys};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,8 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Clock {
     /// The time set by hand; `None` for the system's time.
     manual: Option<Arc<AtomicU64>>,
-    /// List for the keys of expired records, if the engine does not remove these itself.
-    expired: Option<Arc<ExpiredKeys>>,
+    /// Lists for the keys of expired and evicted records, if a server reports them.
+    reports: Option<Arc<KeyReports>>,
 }
 
 /// Handle that sets the time of its [`Clock`].
@@ -22,11 +22,11 @@ pub struct ManualClock {
 }
 
 /// Two clocks are equal if both use the system's time or the same time set by hand, and both use
-/// the same list of expired keys.
+/// the same lists of keys.
 impl PartialEq for Clock {
     fn eq(&self, other: &Self) -> bool {
         is_same(self.manual.as_ref(), other.manual.as_ref())
-            && is_same(self.expired.as_ref(), other.expired.as_ref())
+            && is_same(self.reports.as_ref(), other.reports.as_ref())
     }
 }
 
@@ -50,29 +50,38 @@ impl Clock {
     #[cfg(feature = "testing")]
     pub fn manual(start_ms: u64) -> (Self, ManualClock) {
         let now_ms = Arc::new(AtomicU64::new(start_ms));
-        (Self { manual: Some(Arc::clone(&now_ms)), expired: None }, ManualClock { now_ms })
+        (Self { manual: Some(Arc::clone(&now_ms)), reports: None }, ManualClock { now_ms })
     }
 
     /// Returns the same clock for a database that does not remove expired records, but lists their
     /// keys in [`Database::expired_keys`](crate::Database::expired_keys): at once, or once
-    /// [`Database::hand_over_expired`](crate::Database::hand_over_expired) is called.
+    /// [`Database::hand_over_expired`](crate::Database::hand_over_expired) is called. It lists the
+    /// keys of evicted ones, too, once
+    /// [`Database::report_evicted`](crate::Database::report_evicted) is called.
     #[cfg(feature = "internals")]
     pub fn handing_over(self, at_once: bool) -> Self {
-        let expired = ExpiredKeys::default();
+        let reports = KeyReports::default();
         if at_once {
-            expired.begin();
+            reports.expired.begin();
         }
-        Self { expired: Some(Arc::new(expired)), ..self }
+        Self { reports: Some(Arc::new(reports)), ..self }
     }
 
-    /// Returns the list for the keys of expired records, if there may be one.
-    pub(crate) fn expired_list(&self) -> Option<&ExpiredKeys> {
-        self.expired.as_deref()
+    /// Returns the lists of keys, if a server may want them.
+    pub(crate) fn reports(&self) -> Option<&KeyReports> {
+        self.reports.as_deref()
     }
 
     /// Returns the list of the keys of expired records; `None` if the engine removes them itself.
-    pub(crate) fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.expired_list().filter(|expired| expired.has_begun())
+    pub(crate) fn expired_keys(&self) -> Option<&ReportedKeys> {
+        self.reports().map(|reports| &reports.expired).filter(|expired| expired.has_begun())
+    }
+
+    /// Adds the key of an evicted record to the list, if there is one.
+    pub(crate) fn report_evicted(&self, key: &[u8]) {
+        if let Some(reports) = self.reports() {
+            reports.evicted.report(key);
+        }
     }
 
     /// Adds the key of an expired record to the list. Returns whether there is a list.

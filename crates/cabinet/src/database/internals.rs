@@ -5,7 +5,7 @@ use super::{Database, SteppedScan, check_key};
 use crate::base::reentry;
 #[cfg(feature = "table")]
 use crate::table::RowView;
-use crate::{Engine, ExpiredKeys, RecordRef, Result, SnapshotBarrier, Wanted};
+use crate::{Engine, KeyReports, RecordRef, ReportedKeys, Result, SnapshotBarrier, Wanted};
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -112,18 +112,30 @@ impl Database {
 
     /// Returns the keys of expired records that the caller must remove, if the database was opened
     /// with a clock that [hands over](crate::Clock::handing_over).
-    pub fn expired_keys(&self) -> Option<&ExpiredKeys> {
-        self.expired_list().filter(|expired| expired.has_begun())
+    pub fn expired_keys(&self) -> Option<&ReportedKeys> {
+        self.reports().map(|reports| &reports.expired).filter(|expired| expired.has_begun())
+    }
+
+    /// Returns the keys of records that were evicted, if they are [reported](Self::report_evicted).
+    pub fn evicted_keys(&self) -> Option<&ReportedKeys> {
+        self.reports().map(|reports| &reports.evicted).filter(|evicted| evicted.has_begun())
     }
 
     /// Leaves expired records to the caller from now on, if the clock of the database can do so.
     pub fn hand_over_expired(&self) {
-        if let Some(expired) = self.expired_list() {
-            expired.begin();
+        if let Some(reports) = self.reports() {
+            reports.expired.begin();
         }
     }
 
-    fn expired_list(&self) -> Option<&ExpiredKeys> {
-        self.engine.maintenance().expired_list().filter(|_| !self.is_read_only)
+    /// Lists the keys of evicted records from now on, if the clock of the database can do so.
+    pub fn report_evicted(&self) {
+        if let Some(reports) = self.reports() {
+            reports.evicted.begin();
+        }
+    }
+
+    fn reports(&self) -> Option<&KeyReports> {
+        self.engine.maintenance().reports().filter(|_| !self.is_read_only)
     }
 }

@@ -1,7 +1,7 @@
 //! Maintenance: the operations on a database as a whole.
 
 use crate::log::record::stored_bytes;
-use crate::{Batch, ExpiredKeys, Medium, Options, Persistence, RecordRef, Result, Wait};
+use crate::{Batch, KeyReports, Medium, Options, Persistence, RecordRef, Result, Wait};
 
 /// Size, settings and upkeep of an open database. All methods may be called from several threads at
 /// once.
@@ -55,9 +55,9 @@ pub trait Maintenance: Send + Sync {
     /// Looks for expired records, in an engine that otherwise does so only while writing.
     fn find_expired(&self) {}
 
-    /// Returns the list for the keys of expired records that the caller must remove, if there may
-    /// be one.
-    fn expired_list(&self) -> Option<&ExpiredKeys> {
+    /// Returns the lists for the keys of expired records, which the caller must remove, and of
+    /// evicted ones, if there may be any.
+    fn reports(&self) -> Option<&KeyReports> {
         None
     }
 

@@ -21,7 +21,7 @@ use crate::io::Storage;
 use crate::keyed::{EngineHandle, Index, IndexKey, KeyedEngine, ShardIndex as _};
 use crate::log::{EngineParameters, StoredKind};
 use crate::{
-    Batch, Change, Compression, Engine, Error, ExpiredKeys, Family, FullScan, Maintenance, Medium,
+    Batch, Change, Compression, Engine, Error, Family, FullScan, KeyReports, Maintenance, Medium,
     Meta, Numbered, Options, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait,
     Wanted,
 };
@@ -462,8 +462,8 @@ impl Maintenance for FixedDatabase {
         self.engine.remove_expired(index_key, Text::of(id).as_bytes(), wait)
     }
 
-    fn expired_list(&self) -> Option<&ExpiredKeys> {
-        self.engine.clock.expired_list()
+    fn reports(&self) -> Option<&KeyReports> {
+        self.engine.clock.reports()
     }
 
     fn remove_damaged(&self, key: &[u8], wait: Wait) -> Result<bool> {

@@ -11,7 +11,7 @@ use crate::io::Storage;
 use crate::keyed::{EngineHandle, GROUP_KEYS_MAX, Index, IndexKey, ShardIndex as _, Stretch};
 use crate::log::{DatabaseId, EngineParameters, Location, StoredKind};
 use crate::{
-    Batch, Change, Engine, ExpiredKeys, Family, FullScan, IterationState, LargeValue, Logged,
+    Batch, Change, Engine, Family, FullScan, IterationState, KeyReports, LargeValue, Logged,
     Maintenance, Medium, Meta, Options, Persistence, RecordRef, Result, ScanCursor, Version,
     Visitor, Wait, Wanted,
 };
@@ -313,8 +313,8 @@ impl Maintenance for HashDatabase {
         self.engine.remove_expired(self.engine.index.index_key_of(key), key, wait)
     }
 
-    fn expired_list(&self) -> Option<&ExpiredKeys> {
-        self.engine.clock.expired_list()
+    fn reports(&self) -> Option<&KeyReports> {
+        self.engine.clock.reports()
     }
 
     fn remove_damaged(&self, key: &[u8], wait: Wait) -> Result<bool> {

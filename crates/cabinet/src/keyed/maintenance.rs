@@ -82,8 +82,9 @@ impl<I: Index> Relocate for KeyedEngine<I> {
         segment.remove_live(record.total);
         self.note_forgotten(index_key.shard, &self.log.segments(), location);
         let is_expired = record.meta.is_expired(self.now_ms(record.meta));
-        if is_expired {
-            self.expired.count_removed();
+        match is_expired {
+            true => self.expired.count_removed(),
+            false => self.clock.report_evicted(record.key),
         }
         Ok(!is_expired)
     }

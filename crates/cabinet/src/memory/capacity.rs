@@ -1,7 +1,7 @@
 //! Capacity: the records and bytes of an on-memory engine, and their caps.
 
 use crate::base::expired::ExpiryStats;
-use crate::{Error, Options, Result};
+use crate::{Clock, Error, Options, Result};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,6 +32,8 @@ pub(super) struct Capacity {
     /// Bytes above which no more is stored, if there is no cap on bytes.
     memory_bytes_max: AtomicU64,
     profile: Profile,
+    /// Clock with the list of the keys that are evicted, if they are reported.
+    clock: Clock,
 }
 
 impl Capacity {
@@ -45,6 +47,7 @@ impl Capacity {
             bytes_max: AtomicU64::new(0),
             memory_bytes_max: AtomicU64::new(unless_zero(options.memory_bytes_max())),
             profile,
+            clock: options.clock.clone(),
         };
         capacity.set(options);
         capacity
@@ -118,8 +121,10 @@ impl Capacity {
         }
     }
 
-    pub(super) fn count_evicted(&self) {
+    /// Counts the record of a key that was evicted.
+    pub(super) fn note_evicted(&self, key: &[u8]) {
         self.evicted.fetch_add(1, Ordering::Relaxed);
+        self.clock.report_evicted(key);
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -13,7 +13,7 @@ pub use hash::MemoryHash;
 pub use tree::MemoryTree;
 
 use crate::{
-    Batch, BatchChange, Engine, ExpiredKeys, Maintenance, Medium, Meta, Options, RecordRef, Result,
+    Batch, BatchChange, Engine, KeyReports, Maintenance, Medium, Meta, Options, RecordRef, Result,
     SnapshotBarrier, Wait,
 };
 use capacity::{Capacity, cost};
@@ -134,8 +134,8 @@ impl<E: MemoryEngine> Maintenance for E {
         self.sweep_parts();
     }
 
-    fn expired_list(&self) -> Option<&ExpiredKeys> {
-        self.options().clock.expired_list()
+    fn reports(&self) -> Option<&KeyReports> {
+        self.options().clock.reports()
     }
 
     fn medium(&self) -> &dyn Medium {

@@ -156,8 +156,10 @@ impl Shard {
                 passed += 1;
                 continue;
             }
+            if let Some(record) = self.record(id) {
+                capacity.note_evicted(record.key());
+            }
             self.remove_at(id, tag_of, capacity);
-            capacity.count_evicted();
             return;
         }
     }

@@ -140,7 +140,7 @@ impl Tree {
             self.hand = victim.record.key().to_vec();
             let victim = self.hand.clone();
             self.remove(&victim, capacity);
-            capacity.count_evicted();
+            capacity.note_evicted(&victim);
         }
     }
 

@@ -8,9 +8,9 @@ use super::cursor::KeyRange;
 use super::write::RowChange;
 use super::{Row, RowView, Table, keys};
 use crate::{
-    Batch, BatchChange, Change, Engine, Error, Family, FullScan, KeyOrder, Maintenance, Medium,
-    Meta, Options, Ordered, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait,
-    Wanted,
+    Batch, BatchChange, Change, Engine, Error, Family, FullScan, KeyOrder, KeyReports, Maintenance,
+    Medium, Meta, Options, Ordered, Persistence, RecordRef, Result, ScanCursor, Version, Visitor,
+    Wait, Wanted,
 };
 use std::collections::BTreeMap;
 
@@ -269,6 +269,10 @@ impl Maintenance for Table {
 
     fn evicts(&self) -> bool {
         self.engine.maintenance().evicts()
+    }
+
+    fn reports(&self) -> Option<&KeyReports> {
+        self.engine.maintenance().reports()
     }
 
     fn stats(&self) -> Vec<(&'static str, String)> {

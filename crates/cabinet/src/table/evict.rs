@@ -79,6 +79,12 @@ impl Table {
         });
         match removed {
             Err(Error::Corrupted { .. } | Error::BatchTooLong { .. }) => Ok(false),
+            Ok((true, _)) => {
+                if let Some(reports) = self.engine.maintenance().reports() {
+                    reports.evicted.report(primary);
+                }
+                Ok(true)
+            }
             removed => removed.map(|(is_removed, _)| is_removed),
         }
     }

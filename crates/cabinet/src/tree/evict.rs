@@ -490,6 +490,7 @@ impl TreeEngine {
         let before = state.records();
         for ((key, _), sequence) in keys.iter().zip(sequences) {
             self.apply(state, Operation::RemoveAll, key, &[], Meta::NONE, sequence);
+            self.clock.report_evicted(key);
         }
         let removed = before.saturating_sub(state.records());
         self.cap.evicted.fetch_add(removed as u64, Ordering::Relaxed);

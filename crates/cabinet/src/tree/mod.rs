@@ -65,7 +65,7 @@ use crate::limits::VALUE_BYTES_MAX;
 use crate::log::record::RECORD_BYTES_MAX;
 use crate::log::{Background, Log, Pressure, StoredKind, Usage};
 use crate::{
-    Batch, Change, Clock, Compression, Engine, Error, ExpiredKeys, Family, FullScan, KeyOrder,
+    Batch, Change, Clock, Compression, Engine, Error, Family, FullScan, KeyOrder, KeyReports,
     Maintenance, Medium, Meta, Options, Persistence, RecordRef, Result, ScanCursor, Version,
     Visitor, Wait, Wanted,
 };
@@ -520,8 +520,8 @@ impl Maintenance for TreeDatabase {
         self.engine.remove_expired_under(key, wait)
     }
 
-    fn expired_list(&self) -> Option<&ExpiredKeys> {
-        self.engine.clock.expired_list()
+    fn reports(&self) -> Option<&KeyReports> {
+        self.engine.clock.reports()
     }
 
     fn medium(&self) -> &dyn Medium {

@@ -134,9 +134,11 @@ impl Served {
         }
     }
 
-    /// Removes expired records, and logs that. A read-only replica leaves it to its master. Called
-    /// about ten times per second, with the number of the call.
+    /// Removes expired records, and logs that. A read-only replica leaves it to its master. Raises
+    /// the events of evicted records, too. Called about ten times per second, with the number of
+    /// the call.
     pub(crate) fn remove_expired(&self, tick: u32) {
+        self.database.raise_evicted();
         let is_over = || self.gate.reason().is_some();
         if self.database.expired_keys().is_none() || is_over() {
             return;
@@ -155,7 +157,8 @@ impl Served {
     pub(crate) fn expire(&self) {
         let mut tick = 0_u32;
         while !self.is_stopping() {
-            let pause = if self.database.expired_keys().is_some() { TICK } else { IDLE_TICK };
+            let reports = [self.database.expired_keys(), self.database.evicted_keys()];
+            let pause = if reports.iter().any(Option::is_some) { TICK } else { IDLE_TICK };
             let mut stop = [PollFd::new(&*self.stop, PollFlags::IN)];
             // An error ends the pause, as the signal does.
             let _ = poll(&mut stop, Some(&pause));

@@ -7,7 +7,7 @@
 //! once it is made.
 
 use super::reserved::is_reserved;
-use cabinet::{Error, Result};
+use cabinet::{Error, ReportedKeys, Result};
 use parking_lot::Mutex;
 use std::fmt;
 use std::str::FromStr;
@@ -60,6 +60,7 @@ events! {
     CopyTo "copy_to" GENERIC;
     Restore "restore" GENERIC;
     Expired "expired" EXPIRED;
+    Evicted "evicted" EVICTED;
 }
 
 /// Letters of the classes of events and of the two channels, as Redis has them. Classes of types
@@ -72,7 +73,7 @@ const LETTERS: &[(u8, u16)] = &[
     (b'h', 1 << 4),
     (b'z', 1 << 5),
     (b'x', EXPIRED),
-    (b'e', 1 << 7),
+    (b'e', EVICTED),
     (b't', 1 << 8),
     (b'd', 1 << 9),
     (b'K', KEYSPACE),
@@ -82,6 +83,7 @@ const LETTERS: &[(u8, u16)] = &[
 const GENERIC: u16 = 1;
 const STRING: u16 = 1 << 1;
 const EXPIRED: u16 = 1 << 6;
+const EVICTED: u16 = 1 << 7;
 const KEYSPACE: u16 = 1 << 10;
 const KEYEVENT: u16 = 1 << 11;
 
@@ -198,10 +200,22 @@ impl super::Store {
 
     /// Sends these events from now on.
     pub(crate) fn choose_events(&self, chosen: ChosenEvents) {
-        if chosen.0 & EXPIRED != 0 && chosen.0 & (KEYSPACE | KEYEVENT) != 0 {
-            self.view.hand_over_expired();
+        if chosen.0 & (KEYSPACE | KEYEVENT) != 0 {
+            if chosen.0 & EXPIRED != 0 {
+                self.view.hand_over_expired();
+            }
+            if chosen.0 & EVICTED != 0 {
+                self.view.report_evicted();
+            }
         }
         self.events.chosen.store(chosen.0, Ordering::Relaxed);
+    }
+
+    /// Raises the events of the records that the database has evicted since the last call.
+    pub(crate) fn raise_evicted(&self) {
+        let keys = self.view.evicted_keys().map(ReportedKeys::take).unwrap_or_default();
+        // Only the events of a transaction have a limit.
+        keys.iter().for_each(|key| drop(self.raise(Event::Evicted, key)));
     }
 
     /// Sets the function that sends a message to a channel.

@@ -4,8 +4,8 @@ use super::reserved::{count_records, hidden_in};
 use crate::update_log::KeyPartitioning;
 use cabinet::table::{IndexDescription, RowView, Table};
 use cabinet::{
-    Damage, Database, Error, ExpiredKeys, GoOn, Iteration, KeyOrder, LargeValue, LogPosition,
-    Numbered, RecordRef, Result, ScanCursor, SteppedScan, Verified, Wanted,
+    Damage, Database, Error, GoOn, Iteration, KeyOrder, LargeValue, LogPosition, Numbered,
+    RecordRef, ReportedKeys, Result, ScanCursor, SteppedScan, Verified, Wanted,
 };
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -81,7 +81,9 @@ impl View {
         fn appended(&self) -> LogPosition;
         fn durable(&self) -> LogPosition;
         fn wait_durable(&self, position: LogPosition) -> Result<()>;
-        fn expired_keys(&self) -> Option<&ExpiredKeys>;
+        fn expired_keys(&self) -> Option<&ReportedKeys>;
+        fn evicted_keys(&self) -> Option<&ReportedKeys>;
+        fn report_evicted(&self) -> ();
         fn hand_over_expired(&self) -> ();
         fn stats(&self) -> Vec<(&'static str, String)>;
     }

@@ -1,21 +1,32 @@
-//! Keys of expired records that the server removes instead of the engine.
+//! Keys of expired and of evicted records, for a server that reports changes.
 //!
-//! An engine removes expired records silently. A server that reports changes to replicas must know
-//! of them. It gives the engine a [`Clock`](crate::Clock) with a list. The engine then keeps such
-//! records, invisibly, and adds their keys to the list until
-//! [`Database::remove_expired`](crate::Database::remove_expired) is called.
+//! An engine removes and evicts records silently. A server that reports changes to replicas or to
+//! listeners gives it a [`Clock`](crate::Clock) with a list of each. The engine then keeps expired
+//! records, invisibly, and adds their keys to their list until
+//! [`Database::remove_expired`](crate::Database::remove_expired) is called. Records that it evicts
+//! are gone when their keys are listed.
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Maximum number of bytes of listed keys. The engine adds further keys the next time.
+/// Maximum number of bytes of listed keys. The engine adds further keys of expired records the next
+/// time; those of evicted ones are left out.
 const WAITING_BYTES_MAX: usize = 1 << 20;
 
-/// Keys of records that have expired and still exist.
+/// The lists of a database.
 #[derive(Debug, Default)]
-pub struct ExpiredKeys {
-    /// Whether engines leave expired records to the server.
+pub struct KeyReports {
+    /// Keys of records that have expired and still exist.
+    pub(crate) expired: ReportedKeys,
+    /// Keys of records that were evicted.
+    pub(crate) evicted: ReportedKeys,
+}
+
+/// A list of keys that an engine reports.
+#[derive(Debug, Default)]
+pub struct ReportedKeys {
+    /// Whether engines add keys.
     has_begun: AtomicBool,
     waiting: Mutex<Waiting>,
 }
@@ -26,8 +37,8 @@ struct Waiting {
     bytes: usize,
 }
 
-impl ExpiredKeys {
-    /// Makes the engine leave expired records to the server from now on.
+impl ReportedKeys {
+    /// Makes the engine add keys from now on.
     pub(crate) fn begin(&self) {
         self.has_begun.store(true, Ordering::Relaxed);
     }
@@ -41,6 +52,13 @@ impl ExpiredKeys {
         let mut waiting = self.waiting.lock();
         waiting.bytes = 0;
         std::mem::take(&mut waiting.keys)
+    }
+
+    /// Adds a key, if the engine adds keys at all.
+    pub(crate) fn report(&self, key: &[u8]) {
+        if self.has_begun() {
+            self.name(key);
+        }
     }
 
     pub(crate) fn name(&self, key: &[u8]) {
@@ -58,7 +76,7 @@ mod tests {
 
     #[test]
     fn keys_wait_once_each_and_within_a_limit() {
-        let keys = ExpiredKeys::default();
+        let keys = ReportedKeys::default();
         for _ in 0..2 {
             keys.name(b"a");
             keys.name(b"b");

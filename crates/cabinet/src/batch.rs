@@ -3,11 +3,14 @@
 use crate::limits::BATCH_BYTES_MAX;
 use crate::{Error, Meta, Result, Version};
 
+/// Bytes of keys and values that the first change makes room for.
+const BYTES_AT_FIRST: usize = 256;
+
 /// One change of a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BatchChange {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchChange<'b> {
     /// Store this value.
-    Put(Vec<u8>, Meta),
+    Put(&'b [u8], Meta),
     /// Remove the record, if it exists.
     Remove,
 }
@@ -16,11 +19,23 @@ pub enum BatchChange {
 /// first.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    pub(crate) changes: Vec<(Vec<u8>, BatchChange)>,
+    /// Keys and values of the changes, one after the other: a batch of many small records makes few
+    /// allocations.
+    bytes: Vec<u8>,
+    changes: Vec<Place>,
     pub(crate) expected: Vec<(Vec<u8>, Option<Version>)>,
     /// Whether the batch removes records and writes little else, so that a full disk has space for
     /// it.
     pub(crate) removes: bool,
+}
+
+/// Place of a change in the bytes of its batch: its key, and its value after it.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    start: usize,
+    key_bytes: usize,
+    /// Length of the value and its metadata; `None` for a removal.
+    value: Option<(usize, Meta)>,
 }
 
 impl Batch {
@@ -31,12 +46,24 @@ impl Batch {
 
     /// Stores a record. A later change of the same key in the batch wins.
     pub fn put(&mut self, key: &[u8], value: &[u8], meta: Meta) {
-        self.changes.push((key.to_vec(), BatchChange::Put(value.to_vec(), meta)));
+        self.push(key, Some((value, meta)));
     }
 
     /// Removes a record, if it exists.
     pub fn remove(&mut self, key: &[u8]) {
-        self.changes.push((key.to_vec(), BatchChange::Remove));
+        self.push(key, None);
+    }
+
+    fn push(&mut self, key: &[u8], put: Option<(&[u8], Meta)>) {
+        let value = put.map_or(&[][..], |(value, _)| value);
+        if self.bytes.capacity() == 0 {
+            self.bytes.reserve(BYTES_AT_FIRST.max(key.len() + value.len()));
+        }
+        let (start, key_bytes) = (self.bytes.len(), key.len());
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        let value = put.map(|(value, meta)| (value.len(), meta));
+        self.changes.push(Place { start, key_bytes, value });
     }
 
     /// Applies the batch only if the record is at this version (`None`: does not exist).
@@ -45,8 +72,16 @@ impl Batch {
     }
 
     /// Returns the changes, in the order in which they were added.
-    pub fn changes(&self) -> impl Iterator<Item = (&[u8], &BatchChange)> {
-        self.changes.iter().map(|(key, change)| (&key[..], change))
+    pub fn changes(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = (&[u8], BatchChange<'_>)> + ExactSizeIterator {
+        self.changes.iter().map(|Place { start, key_bytes, value }| {
+            let (key, rest) = self.bytes[*start..].split_at(*key_bytes);
+            match value {
+                Some((bytes, meta)) => (key, BatchChange::Put(&rest[..*bytes], *meta)),
+                None => (key, BatchChange::Remove),
+            }
+        })
     }
 
     /// Returns the versions that records must have (`None`: must not exist).
@@ -56,11 +91,7 @@ impl Batch {
 
     /// Returns the bytes of keys and values. Fails if there are more than [`BATCH_BYTES_MAX`].
     pub(crate) fn check_length(&self) -> Result<usize> {
-        let change_bytes = |(key, change): &(Vec<u8>, BatchChange)| match change {
-            BatchChange::Put(value, _) => key.len() + value.len(),
-            BatchChange::Remove => key.len(),
-        };
-        let bytes = self.changes.iter().map(change_bytes).sum();
+        let bytes = self.bytes.len();
         if bytes > BATCH_BYTES_MAX {
             return Err(Error::BatchTooLong { bytes, max: BATCH_BYTES_MAX });
         }

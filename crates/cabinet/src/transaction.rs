@@ -168,11 +168,14 @@ impl State {
     }
 
     fn into_batch(self) -> Batch {
-        let mut batch = Batch { expected: self.expected.into_iter().collect(), ..Batch::new() };
-        batch.changes.extend(self.changes.into_iter().map(|(key, pending)| match pending {
-            Pending::Put { value, meta, .. } => (key, BatchChange::Put(value, meta)),
-            Pending::Remove => (key, BatchChange::Remove),
-        }));
+        let mut batch = Batch::new();
+        batch.expected.extend(self.expected);
+        for (key, pending) in self.changes {
+            match pending {
+                Pending::Put { value, meta, .. } => batch.put(&key, &value, meta),
+                Pending::Remove => batch.remove(&key),
+            }
+        }
         batch
     }
 }
@@ -242,14 +245,14 @@ impl Engine for Buffer {
             let key = &*self.target.engine().canonical_key(key)?;
             self.look(&mut state, key, |entry| entry.map(|entry| entry.version))
         })?;
-        let more = |(key, change): &(Vec<u8>, BatchChange)| match change {
+        let more = |(key, change): (&[u8], BatchChange<'_>)| match change {
             BatchChange::Put(value, _) => entry_bytes(key) + value.len(),
             BatchChange::Remove => entry_bytes(key),
         };
-        state.check_bytes(state.bytes + batch.changes.iter().map(more).sum::<usize>())?;
-        for (key, change) in &batch.changes {
+        state.check_bytes(state.bytes + batch.changes().map(more).sum::<usize>())?;
+        for (key, change) in batch.changes() {
             let change = match change {
-                BatchChange::Put(value, meta) => Change::Put(value.clone(), *meta),
+                BatchChange::Put(value, meta) => Change::Put(value.to_vec(), meta),
                 BatchChange::Remove => Change::Remove,
             };
             state.set(&self.target.engine().canonical_key(key)?, change)?;

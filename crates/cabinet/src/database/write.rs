@@ -211,7 +211,7 @@ impl Database {
     /// Applies all changes of a batch, or none of them.
     pub fn write(&self, batch: &Batch) -> Result<()> {
         self.enter_to_write()?;
-        for (key, change) in &batch.changes {
+        for (key, change) in batch.changes() {
             check_key(key)?;
             if let BatchChange::Put(value, _) = change {
                 check_value(value.len())?;

@@ -15,7 +15,7 @@ const TRIES_MAX: usize = 3;
 
 /// Returns the keys that a batch changes or compares.
 pub(crate) fn keys(batch: &Batch) -> impl Iterator<Item = &[u8]> {
-    let changed = batch.changes.iter().map(|(key, _)| &key[..]);
+    let changed = batch.changes().map(|(key, _)| key);
     changed.chain(batch.expected.iter().map(|(key, _)| &key[..]))
 }
 
@@ -27,9 +27,8 @@ pub(crate) fn lock_order<T>(mut items: Vec<T>, compare: impl Fn(&T, &T) -> Order
 }
 
 /// Returns the last change of each key, in the order of the keys.
-pub(crate) fn last_changes(batch: &Batch, order: KeyOrder) -> Vec<(&[u8], &BatchChange)> {
-    let changes = batch.changes.iter().rev();
-    let mut changes: Vec<_> = changes.map(|(key, change)| (&key[..], change)).collect();
+pub(crate) fn last_changes(batch: &Batch, order: KeyOrder) -> Vec<(&[u8], BatchChange<'_>)> {
+    let mut changes: Vec<_> = batch.changes().rev().collect();
     // Stable, so that the last change of a key stays the first one here.
     changes.sort_by(|(left, _), (right, _)| order.compare(left, right));
     changes.dedup_by(|(left, _), (right, _)| order.compare(left, right).is_eq());
@@ -99,9 +98,9 @@ mod tests {
         batch.put(b"10", b"new", Meta::NONE);
         batch.put(b"8", b"put", Meta::NONE);
         batch.remove(b"8");
-        let put = |value: &[u8]| BatchChange::Put(value.to_vec(), Meta::NONE);
-        let (ten, nine) = ((&b"10"[..], &put(b"new")), (&b"9"[..], &put(b"put")));
-        let eight = (&b"8"[..], &BatchChange::Remove);
+        let put = |value| BatchChange::Put(value, Meta::NONE);
+        let (ten, nine) = ((&b"10"[..], put(b"new")), (&b"9"[..], put(b"put")));
+        let eight = (&b"8"[..], BatchChange::Remove);
         assert_eq!(last_changes(&batch, KeyOrder::Lexical), [ten, eight, nine]);
         assert_eq!(last_changes(&batch, KeyOrder::Decimal), [eight, nine, ten]);
     }

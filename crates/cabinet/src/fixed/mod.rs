@@ -273,7 +273,7 @@ impl FixedDatabase {
 
     /// Returns the batch with canonical keys and truncated values.
     fn normalized<'b>(&self, batch: &'b Batch) -> Result<Cow<'b, Batch>> {
-        let fits = |(key, change): &(Vec<u8>, BatchChange)| {
+        let fits = |(key, change): (&[u8], BatchChange<'_>)| {
             let value_fits = match change {
                 BatchChange::Put(value, _) => self.cut(value).len() == value.len(),
                 BatchChange::Remove => true,
@@ -281,7 +281,7 @@ impl FixedDatabase {
             Ok::<_, Error>(value_fits && matches!(self.canonical_key(key)?, Cow::Borrowed(_)))
         };
         let mut is_normal = true;
-        for change in &batch.changes {
+        for change in batch.changes() {
             is_normal &= fits(change)?;
         }
         for (key, _) in &batch.expected {
@@ -290,17 +290,19 @@ impl FixedDatabase {
         if is_normal {
             return Ok(Cow::Borrowed(batch));
         }
-        let mut batch = batch.clone();
-        for (key, change) in &mut batch.changes {
-            *key = self.canonical_key(key)?.into_owned();
-            if let BatchChange::Put(value, _) = change {
-                value.truncate(self.cut(value).len());
+        let mut normal = Batch::new();
+        normal.removes = batch.removes;
+        for (key, change) in batch.changes() {
+            let key = self.canonical_key(key)?;
+            match change {
+                BatchChange::Put(value, meta) => normal.put(&key, self.cut(value), meta),
+                BatchChange::Remove => normal.remove(&key),
             }
         }
-        for (key, _) in &mut batch.expected {
-            *key = self.canonical_key(key)?.into_owned();
+        for (key, version) in batch.expected() {
+            normal.expect(&self.canonical_key(key)?, version);
         }
-        Ok(Cow::Owned(batch))
+        Ok(Cow::Owned(normal))
     }
 
     /// Finds all records before fetching the first of them.

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 struct LastChange<'a, I: Index> {
     index_key: IndexKey<I>,
     key: &'a [u8],
-    change: &'a BatchChange,
+    change: BatchChange<'a>,
 }
 
 /// One change as it will be logged.
@@ -61,8 +61,8 @@ impl<I: Index> KeyedEngine<I> {
 
     /// Reads the records that a batch compares into memory.
     fn read_ahead(&self, batch: &Batch) -> Result<()> {
-        let expected = batch.expected.iter().map(|(key, _)| (key, Check::Whole));
-        let changed = batch.changes.iter().map(|(key, _)| (key, Check::Lengths));
+        let expected = batch.expected.iter().map(|(key, _)| (&key[..], Check::Whole));
+        let changed = batch.changes().map(|(key, _)| (key, Check::Lengths));
         for (key, check) in expected.chain(changed) {
             let index_key = self.index_key_of(key)?;
             let (segments, locations) = self.locations(index_key, Wait::Block)?;
@@ -227,7 +227,7 @@ impl<I: Index> KeyedEngine<I> {
                 BatchChange::Put(value, meta) => {
                     let mut buffer = Vec::new();
                     let (value, compression) = match self.compress(value, &mut buffer) {
-                        (_, Compression::None) => (Cow::Borrowed(&value[..]), Compression::None),
+                        (_, Compression::None) => (Cow::Borrowed(*value), Compression::None),
                         (_, compression) => (Cow::Owned(buffer), compression),
                     };
                     ShardChange {

@@ -78,11 +78,11 @@ trait MemoryEngine: Engine {
 
     /// Returns the keys that a batch changes, with their new records.
     fn records<'b>(&self, batch: &'b Batch) -> Result<Vec<(&'b [u8], Option<Record>)>> {
-        let record = |(key, change): &'b (Vec<u8>, BatchChange)| match change {
-            BatchChange::Put(value, meta) => Ok((&key[..], Some(self.record(key, value, *meta)?))),
-            BatchChange::Remove => Ok((&key[..], None)),
+        let record = |(key, change): (&'b [u8], BatchChange<'b>)| match change {
+            BatchChange::Put(value, meta) => Ok((key, Some(self.record(key, value, meta)?))),
+            BatchChange::Remove => Ok((key, None)),
         };
-        batch.changes.iter().map(record).collect()
+        batch.changes().map(record).collect()
     }
 
     fn is_live(&self, meta: Meta) -> bool {

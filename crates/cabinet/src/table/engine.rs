@@ -220,7 +220,7 @@ impl Engine for Table {
             return Err(Error::WouldBlock);
         }
         let mut rows: BTreeMap<&[u8], Option<Vec<u8>>> = BTreeMap::new();
-        for (key, change) in &batch.changes {
+        for (key, change) in batch.changes() {
             let row = match change {
                 BatchChange::Put(value, _) => Some(Row::from_joined(value)?.encode()?),
                 BatchChange::Remove => None,

@@ -14,7 +14,7 @@ use super::{keys, meta};
 use crate::limits::{
     BATCH_BYTES_MAX, PRIMARY_KEY_BYTES_MAX, ROW_POSTINGS_BYTES_MAX, VALUE_BYTES_MAX,
 };
-use crate::{Batch, BatchChange, Change, Error, Meta, Result, Version, Wait, engine::batch_plan};
+use crate::{Batch, Change, Error, Meta, Result, Version, Wait, engine::batch_plan};
 use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -275,11 +275,10 @@ fn growth(change: &RowChange, existed: bool) -> i64 {
 fn put_row(batch: &mut Batch, primary: &[u8], expected: Option<Version>, row: Option<&[u8]>) {
     let key = keys::row(primary);
     batch.expect(&key, expected);
-    let change = match row {
-        Some(row) => BatchChange::Put(row.to_vec(), Meta::NONE),
-        None => BatchChange::Remove,
-    };
-    batch.changes.push((key, change));
+    match row {
+        Some(row) => batch.put(&key, row, Meta::NONE),
+        None => batch.remove(&key),
+    }
 }
 
 /// Returns the changes of postings when the row `old` becomes `new`. Adds to the batch the marks of

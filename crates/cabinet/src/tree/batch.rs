@@ -170,10 +170,8 @@ impl TreeEngine {
             let records = loaded.page.view().group(self.order, key).len();
             let exists = records > 0;
             let (operation, value, meta) = match change {
-                BatchChange::Put(value, meta) if exists => {
-                    (Operation::Replace(0), &value[..], *meta)
-                }
-                BatchChange::Put(value, meta) => (Operation::Insert(0), &value[..], *meta),
+                BatchChange::Put(value, meta) if exists => (Operation::Replace(0), value, meta),
+                BatchChange::Put(value, meta) => (Operation::Insert(0), value, meta),
                 BatchChange::Remove if exists => (Operation::Remove(0), &[][..], Meta::NONE),
                 BatchChange::Remove => continue,
             };

@@ -274,7 +274,7 @@ impl TreeEngine {
         if max == usize::MAX {
             return Ok(());
         }
-        let bytes_of = |(key, change): (&[u8], &BatchChange)| match change {
+        let bytes_of = |(key, change): (&[u8], BatchChange<'_>)| match change {
             BatchChange::Put(value, _) => record_bytes(key, value),
             BatchChange::Remove => 0,
         };

@@ -105,9 +105,9 @@ impl TreeEngine {
             let (operation, value, meta) = match change {
                 BatchChange::Remove => (Operation::RemoveAll, &[][..], Meta::NONE),
                 BatchChange::Put(value, meta) if group.is_empty() => {
-                    (Operation::Insert(0), &value[..], *meta)
+                    (Operation::Insert(0), value, meta)
                 }
-                BatchChange::Put(value, meta) => (Operation::Replace(0), &value[..], *meta),
+                BatchChange::Put(value, meta) => (Operation::Replace(0), value, meta),
             };
             if meta.expires_at_ms != 0 {
                 expires_at_ms = expires_at_ms.min(meta.expires_at_ms);

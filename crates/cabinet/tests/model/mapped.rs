@@ -148,7 +148,7 @@ impl<M: Mapping> Engine for Mapped<M> {
         for (key, change) in batch.changes() {
             match change {
                 BatchChange::Put(value, meta) => {
-                    mapped.put(&M::key(key), &M::value(key, value), *meta);
+                    mapped.put(&M::key(key), &M::value(key, value), meta);
                 }
                 BatchChange::Remove => mapped.remove(&M::key(key)),
             }

@@ -106,7 +106,7 @@ impl Store {
         self.view.database.write(batch)?;
         for (key, change) in batch.changes() {
             match change {
-                BatchChange::Put(value, meta) => self.log_put(&guard, key, value, *meta),
+                BatchChange::Put(value, meta) => self.log_put(&guard, key, value, meta),
                 // The record may never have been there, and a key may have further values.
                 BatchChange::Remove => self.log_whole(&guard, key),
             }

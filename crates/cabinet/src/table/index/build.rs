@@ -172,7 +172,7 @@ pub(in crate::table) fn remove_blocks(engine: &dyn Engine, prefix: Vec<u8>) -> R
     let mut cursor = Cursor::of_keys(View::raw(engine), KeyRange::of_prefix(prefix));
     loop {
         let mut batch = Batch::new();
-        while batch.changes.len() < REMOVED_MAX
+        while batch.changes().len() < REMOVED_MAX
             && let Some((key, _)) = cursor.next()?
         {
             batch.remove(key);

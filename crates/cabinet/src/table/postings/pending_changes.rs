@@ -76,7 +76,7 @@ pub(super) fn forget(engine: &dyn Engine, before: u64) -> Result<()> {
     let mut cursor = Cursor::of_keys(View::raw(engine), KeyRange { start, end });
     loop {
         let mut batch = Batch::new();
-        while batch.changes.len() < REMOVED_MAX
+        while batch.changes().len() < REMOVED_MAX
             && let Some((key, _)) = cursor.next()?
         {
             batch.remove(key);

@@ -72,9 +72,8 @@ enum Command {
     Clients(Build),
     /// Kill the server under load many times, and check for lost writes.
     Crash {
-        /// Set the number of kills.
-        #[arg(long, default_value_t = 100)]
-        rounds: u32,
+        #[command(flatten)]
+        rounds: crash::Rounds,
         #[command(flatten)]
         build: Build,
     },

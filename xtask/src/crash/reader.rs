@@ -20,10 +20,10 @@ pub(super) struct Seen {
     pub(super) reads: u64,
     /// Reads that have seen a part of a transaction, and those among them that were the first of
     /// the client's keys on a connection: of a server that has just started.
-    pub(super) torn: u64,
-    pub(super) torn_after_start: u64,
+    torn: u64,
+    torn_after_start: u64,
     /// Reads of an earlier transaction than the read before.
-    pub(super) undone: u64,
+    undone: u64,
     first: Option<String>,
 }
 
@@ -71,13 +71,13 @@ impl Seen {
         })
     }
 
-    /// Adds what another reader of the same server has seen.
-    pub(super) fn add(&mut self, other: Self) {
+    /// Adds what another reader has seen.
+    pub(super) fn add(&mut self, other: &Self) {
         self.reads += other.reads;
         self.torn += other.torn;
         self.torn_after_start += other.torn_after_start;
         self.undone += other.undone;
-        self.first = self.first.take().or(other.first);
+        self.first = self.first.take().or_else(|| other.first.clone());
     }
 
     fn note(&mut self, client: usize, values: &[Option<Vec<u8>>], is_first: bool) {

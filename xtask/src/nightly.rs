@@ -59,8 +59,8 @@ impl Size {
     }
 }
 
-/// Runs the suites, then kills servers under transactions, then runs the fuzz targets. A seed of 0 is the number of the day, so that each night
-/// tries other seeds.
+/// Runs the suites, then kills servers under transactions, then runs the fuzz targets. A seed of 0
+/// is the number of the day, so that each night tries other seeds.
 pub(crate) fn run_all(profile: Profile, times: u64, seed: u64) -> Result<()> {
     let seed = if seed == 0 { day()? } else { seed };
     println!("--seed {seed} repeats the suites whose seeds are numbers");

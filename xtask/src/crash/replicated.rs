@@ -77,7 +77,7 @@ struct Total {
     counts: Counts,
     master_kills: u32,
     replica_kills: u32,
-    /// What all replicas have shown.
+    /// Reads of all replicas.
     seen: Seen,
     slowest_start: Duration,
     slowest_catch_up: Duration,
@@ -101,7 +101,7 @@ struct Pair {
     master: Instance,
     replica: Instance,
     writers: Vec<Writer>,
-    /// What the replica has shown.
+    /// Reads of the replica.
     seen: Seen,
     slowest_catch_up: Duration,
 }

@@ -19,7 +19,7 @@ pub(super) struct Seen {
     latest: [u64; CLIENTS],
     pub(super) reads: u64,
     /// Reads that have seen a part of a transaction, and those among them that were the first of
-    /// the client's keys on a connection: of a server that has just started.
+    /// the client's keys after a start of the server.
     torn: u64,
     torn_after_start: u64,
     /// Reads of an earlier transaction than the read before.
@@ -42,8 +42,10 @@ impl Seen {
 
     /// Reads keys until `stop`, also after the server was killed and started again.
     pub(super) fn watch(&mut self, port: u16, stop: &AtomicBool) -> Result<()> {
+        let mut was_down = false;
         while !stop.load(Ordering::Relaxed) {
             let Ok(mut connection) = Connection::open(port) else {
+                was_down = true;
                 std::thread::sleep(RETRY);
                 continue;
             };
@@ -51,8 +53,11 @@ impl Seen {
                 let is_first = number < CLIENTS;
                 let client =
                     if is_first { number } else { self.random.below(CLIENTS as u64) as usize };
-                let Some(values) = values(&mut connection, Keys { client })? else { break };
-                self.note(client, &values, is_first);
+                let Some(values) = values(&mut connection, Keys { client })? else {
+                    was_down = true;
+                    break;
+                };
+                self.note(client, &values, was_down && is_first);
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
@@ -80,7 +85,7 @@ impl Seen {
         self.first = self.first.take().or_else(|| other.first.clone());
     }
 
-    fn note(&mut self, client: usize, values: &[Option<Vec<u8>>], is_first: bool) {
+    fn note(&mut self, client: usize, values: &[Option<Vec<u8>>], is_after_start: bool) {
         self.reads += 1;
         let latest = &mut self.latest[client];
         let problem = match (Keys { client }).generation(values) {
@@ -94,7 +99,7 @@ impl Seen {
             }
             Err(error) => {
                 self.torn += 1;
-                self.torn_after_start += u64::from(is_first);
+                self.torn_after_start += u64::from(is_after_start);
                 error.to_string()
             }
         };

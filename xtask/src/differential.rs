@@ -10,6 +10,8 @@ mod redis;
 mod redis_scripts;
 mod text;
 
+pub(crate) use redis::encoded as redis_request;
+
 use crate::programs::{Profile, Server, build, free_port};
 use crate::requirements;
 use anyhow::{Context, Result, ensure};

@@ -70,11 +70,10 @@ enum Command {
     },
     /// Run third-party memcached, HTTP and Tokyo Tyrant clients against the server.
     Clients(Build),
-    /// Kill the server under load many times, and check for lost writes.
+    /// Kill the server under load many times, and check for lost writes and parts of transactions.
     Crash {
-        /// Set the number of kills.
-        #[arg(long, default_value_t = 100)]
-        rounds: u32,
+        #[command(flatten)]
+        rounds: crash::Rounds,
         #[command(flatten)]
         build: Build,
     },
@@ -212,7 +211,8 @@ enum Command {
     },
     /// Check the embedded library: features, public items, oldest compiler, package.
     Library(library::Options),
-    /// Run the random crash suites of the library with many more histories than `cargo test`.
+    /// Run the random crash suites of the library with many more histories than `cargo test`, and
+    /// kill servers under transactions a thousand times.
     Nightly {
         /// Try so many times as many.
         #[arg(long, default_value_t = nightly::TIMES, value_parser = clap::value_parser!(u64).range(1..=1000))]

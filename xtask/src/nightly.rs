@@ -1,6 +1,8 @@
-//! `cargo xtask nightly`: the random crash suites of the library and the fuzz targets, longer than
-//! in `cargo test` and `.ci/run`, and with other seeds each day.
+//! `cargo xtask nightly`: the random crash suites of the library, kills of servers under
+//! transactions and the fuzz targets, longer than in `cargo test` and `.ci/run`; the library's with
+//! other seeds each day.
 
+use crate::crash;
 use crate::programs::{Profile, run, workspace};
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
@@ -9,6 +11,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// How many times as many histories are tried as the list of suites has. It has as many as `cargo
 /// test` tries, and four times as many of append blocks.
 pub(crate) const TIMES: u64 = 10;
+
+/// Rounds of transactions, without and with a replica, as many times.
+const ROUNDS_OF_TRANSACTIONS: u32 = 100;
 
 /// Time of each fuzz target, in seconds.
 const FUZZ_SECONDS: u32 = 300;
@@ -54,8 +59,8 @@ impl Size {
     }
 }
 
-/// Runs the suites, then the fuzz targets. A seed of 0 is the number of the day, so that each night
-/// tries other seeds.
+/// Runs the suites, then kills servers under transactions, then runs the fuzz targets. A seed of 0
+/// is the number of the day, so that each night tries other seeds.
 pub(crate) fn run_all(profile: Profile, times: u64, seed: u64) -> Result<()> {
     let seed = if seed == 0 { day()? } else { seed };
     println!("--seed {seed} repeats the suites whose seeds are numbers");
@@ -72,6 +77,17 @@ pub(crate) fn run_all(profile: Profile, times: u64, seed: u64) -> Result<()> {
         // The others are worth the rest of the night.
         if run(command.env(variable, value).current_dir(workspace())).is_err() {
             failed.push(suite.target);
+        }
+    }
+    let rounds = u32::try_from(times)?.saturating_mul(ROUNDS_OF_TRANSACTIONS);
+    let none = crash::Rounds { rounds: 0, transactions: 0, replicated: 0 };
+    for (name, rounds) in [
+        ("transactions", crash::Rounds { transactions: rounds, ..none }),
+        ("replicated transactions", crash::Rounds { replicated: rounds, ..none }),
+    ] {
+        if let Err(error) = crash::run(profile, rounds) {
+            eprintln!("{name}: {error:#}");
+            failed.push(name);
         }
     }
     if crate::fuzz::run_all(FUZZ_SECONDS).is_err() {

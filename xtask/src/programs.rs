@@ -160,7 +160,18 @@ impl Server {
         log: &Path,
         options: &[&str],
     ) -> Result<Self> {
-        let port = free_port();
+        Self::start_at(free_port(), enclose, programs, database, log, options)
+    }
+
+    /// Starts the server on a port of [`free_port`], which it may have had before.
+    pub(crate) fn start_at(
+        port: u16,
+        enclose: impl FnOnce(Command) -> Command,
+        programs: &Path,
+        database: &Path,
+        log: &Path,
+        options: &[&str],
+    ) -> Result<Self> {
         let mut command = Command::new(programs.join("tyrant"));
         command
             .arg("serve")

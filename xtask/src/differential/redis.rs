@@ -483,7 +483,8 @@ fn command(random: &mut Random) -> Vec<String> {
     pattern.split(' ').map(&mut word).collect()
 }
 
-fn encoded(words: &[impl AsRef<str>]) -> Vec<u8> {
+/// Returns the request of these words.
+pub(crate) fn encoded(words: &[impl AsRef<str>]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         // Each character is a byte.

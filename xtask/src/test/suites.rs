@@ -173,8 +173,8 @@ const OWN: &[Own] = &[
     },
     Own {
         name: "crash",
-        about: "10 kills of the server under load",
-        arguments: &["crash", "--debug", "--rounds", "10"],
+        about: "10 kills of the server under single writes, 16 under transactions",
+        arguments: &["crash", "--debug", "--rounds", "10", "--transactions", "16"],
         needs: &[],
         load: Load::Busy,
     },

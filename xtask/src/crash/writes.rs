@@ -1,4 +1,4 @@
-//! Crash test: kills the server under load many times; no acknowledged write may be lost.
+//! Single writes: kills the server under load many times; no acknowledged write may be lost.
 //!
 //! A few connections write in pipelines, each to its own keys, and record the sent and the
 //! acknowledged writes. Then the server gets SIGKILL, starts again on the same files, and every key
@@ -6,9 +6,10 @@
 //! damage, so the server's log must have no errors either.
 
 use crate::memcached::{Connection, delete_request, set_request};
-use crate::programs::{Profile, Server, build};
+use crate::programs::Server;
 use crate::random::Random;
 use anyhow::{Context, Result, bail, ensure};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const CONNECTIONS: usize = 4;
@@ -25,17 +26,15 @@ const REMOVALS: u64 = 8;
 const LOAD_MAX: Duration = Duration::from_millis(500);
 
 /// Starts, loads and kills the server `rounds` times.
-pub(crate) fn run(profile: Profile, rounds: u32) -> Result<()> {
-    let programs = build(profile)?;
-    let folder = tempfile::tempdir().context("no temporary folder")?;
-    let database = folder.path().join("casket.tch");
+pub(super) fn run(programs: &Path, folder: &Path, rounds: u32) -> Result<()> {
+    let database = folder.join("casket.tch");
     let mut clients: Vec<Client> = (0..CONNECTIONS).map(Client::new).collect();
     let mut random = Random(1);
     let mut acknowledged = 0;
     let mut slowest_start = Duration::ZERO;
     for round in 1..=rounds {
         let started = Instant::now();
-        let mut server = Server::start(&programs, &database)
+        let mut server = Server::start(programs, &database)
             .with_context(|| format!("round {round}: the database does not open"))?;
         slowest_start = slowest_start.max(started.elapsed());
         for client in &mut clients {
@@ -56,7 +55,7 @@ pub(crate) fn run(profile: Profile, rounds: u32) -> Result<()> {
         .with_context(|| format!("round {round}"))?;
     }
     ensure!(acknowledged > 0, "no write was acknowledged, so the test proves nothing");
-    let server = Server::start(&programs, &database).context("the database does not open")?;
+    let server = Server::start(programs, &database).context("the database does not open")?;
     for client in &mut clients {
         client.check(server.port).context("after the last round")?;
     }

@@ -27,7 +27,7 @@ pub(crate) struct Rounds {
     #[arg(long, default_value_t = 100)]
     pub(crate) transactions: u32,
     /// Set the number of rounds of transactions in which a master, its replica or both are killed.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 100)]
     pub(crate) replicated: u32,
 }
 

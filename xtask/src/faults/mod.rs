@@ -18,7 +18,7 @@ pub(crate) fn run(profile: Profile, seed: u64, rounds: u64) -> Result<()> {
     let programs = build(profile)?;
     damage::run(&programs, seed, rounds)?;
     let kills = u32::try_from(rounds / 2).unwrap_or(u32::MAX).max(1);
-    crash::run(profile, crash::Rounds { rounds: kills, transactions: kills, replicated: 0 })?;
+    crash::run(profile, crash::Rounds { rounds: kills, transactions: kills, replicated: kills })?;
     let seeds = seed..seed + rounds * SEEDS_PER_ROUND;
     library(&["corruptions"], "CORRUPTIONS", &format!("{}..{}", seeds.start, seeds.end))?;
     library(&["append_blocks"], "CRASH_SEEDS", &(seeds.end - seeds.start).to_string())?;

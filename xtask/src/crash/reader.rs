@@ -2,7 +2,6 @@
 
 use super::generation::{KEYS, Keys};
 use super::writer::{CLIENTS, until_end};
-use crate::differential::redis_request;
 use crate::memcached::Connection;
 use crate::random::Random;
 use anyhow::{Context, Result, bail, ensure};
@@ -127,17 +126,14 @@ pub(super) fn read(connection: &mut Connection, keys: Keys) -> Result<u64> {
     keys.generation(&values(connection, keys)?.context(ENDED)?)
 }
 
-/// Reads the values of a client's keys in one transaction, as an `MGET` alone reads them one after
-/// the other. Returns `None` if the connection ends.
+/// Reads the values of a client's keys by one `MGET`. Returns `None` if the connection ends.
 fn values(connection: &mut Connection, keys: Keys) -> Result<Option<Vec<Option<Vec<u8>>>>> {
-    let request = [redis_request(&["MULTI"]), keys.read(), redis_request(&["EXEC"])].concat();
-    if until_end(connection.send(&request))?.is_none() {
+    if until_end(connection.send(&keys.read()))?.is_none() {
         return Ok(None);
     }
-    for expected in ["+OK", "+QUEUED", "*1", &format!("*{KEYS}")] {
-        let Some(line) = until_end(connection.line())? else { return Ok(None) };
-        ensure!(line == expected, "a server responded {line:?}, not {expected:?}");
-    }
+    let Some(line) = until_end(connection.line())? else { return Ok(None) };
+    let expected = format!("*{KEYS}");
+    ensure!(line == expected, "a server responded {line:?}, not {expected:?}");
     let mut values = Vec::with_capacity(KEYS);
     for _ in 0..KEYS {
         let Some(line) = until_end(connection.line())? else { return Ok(None) };

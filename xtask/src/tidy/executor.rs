@@ -18,6 +18,8 @@ const ALLOWED: &[&str] = &[
     "as_numbered",
     "check_transaction_key",
     "commit",
+    "commit_mark",
+    "has_commits_since",
     "has_duplicates",
     "has_rows",
     "len",

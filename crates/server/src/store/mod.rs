@@ -29,6 +29,7 @@ mod transaction;
 pub(crate) mod view;
 
 pub(crate) use log_entries::{meta_in, put_request, strings};
+use transaction::Commits;
 pub(crate) use transaction::StoreTransaction;
 
 use crate::store::events::{Event, Events, PendingEvents};
@@ -75,6 +76,7 @@ pub(crate) struct Store {
     events: Arc<Events>,
     /// In the store of a transaction, its events.
     pending_events: Option<Arc<PendingEvents>>,
+    commits: Arc<Commits>,
 }
 
 impl Deref for Store {
@@ -98,6 +100,7 @@ impl Store {
             rows_within: None,
             events: Arc::default(),
             pending_events: None,
+            commits: Arc::default(),
         }
     }
 

@@ -10,6 +10,22 @@ use super::view::View;
 use crate::update_log::is_relative;
 use cabinet::{Batch, BatchChange, Error, Meta, Result, Transaction};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Numbers of the transactions that were made, by which a reader of several records knows that it
+/// has seen none of them in part.
+#[derive(Debug, Default)]
+pub(super) struct Commits {
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// State of the transactions when a reader began.
+#[derive(Debug)]
+pub(crate) struct CommitMark {
+    begun: u64,
+    ended: u64,
+}
 
 /// A transaction, and a store whose changes are those of the transaction.
 pub(crate) struct StoreTransaction {
@@ -89,9 +105,29 @@ impl Store {
         Ok(())
     }
 
+    /// Returns a mark for a reader of several records, which sees them one after the other.
+    pub(crate) fn commit_mark(&self) -> CommitMark {
+        let ended = self.commits.ended.load(Ordering::Acquire);
+        CommitMark { begun: self.commits.begun.load(Ordering::Acquire), ended }
+    }
+
+    /// Returns whether a transaction was being made at the mark, or was begun since.
+    pub(crate) fn has_commits_since(&self, mark: &CommitMark) -> bool {
+        // A record of a transaction that was read was written after the transaction had begun.
+        fence(Ordering::Acquire);
+        mark.begun != mark.ended || self.commits.begun.load(Ordering::Relaxed) != mark.begun
+    }
+
+    fn write_marked(&self, batch: &Batch) -> Result<()> {
+        self.commits.begun.fetch_add(1, Ordering::AcqRel);
+        let written = self.view.database.write(batch);
+        self.commits.ended.fetch_add(1, Ordering::Release);
+        written
+    }
+
     fn write(&self, batch: &Batch) -> Result<()> {
         self.pass()?;
-        let Some(log) = &self.log else { return self.view.database.write(batch) };
+        let Some(log) = &self.log else { return self.write_marked(batch) };
         let mut keys = Vec::new();
         for (key, change) in batch.changes() {
             if let BatchChange::Put(value, _) = change {
@@ -103,7 +139,7 @@ impl Store {
         for key in keys {
             self.expire(&guard, key)?;
         }
-        self.view.database.write(batch)?;
+        self.write_marked(batch)?;
         for (key, change) in batch.changes() {
             match change {
                 BatchChange::Put(value, meta) => self.log_put(&guard, key, value, meta),

@@ -251,13 +251,34 @@ pub(super) fn get_and_expire(
     Ok(())
 }
 
-/// Executes `MGET`.
+/// Executes `MGET`. Transactions are rare beside reads, so the records are read as a transaction
+/// only if another one was made meanwhile.
 pub(super) fn get_many(
     context: &mut Context<'_>,
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     wait_if_long(context, arguments)?;
+    let start = output.len();
+    let store = &context.shared.served.database;
+    let mark = store.commit_mark();
+    append_values(context, arguments, output)?;
+    let is_whole = context.shared.remote.is_some() || !store.has_commits_since(&mark);
+    if is_whole || check_keys(context, arguments.iter()).is_err() {
+        return Ok(());
+    }
+    atomically(context, |context| {
+        output.truncate(start);
+        append_values(context, arguments, output)
+    })
+}
+
+/// Appends the values of keys.
+fn append_values(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
     let start = output.len();
     reply::array(output, arguments.len());
     for key in arguments.iter() {

@@ -605,6 +605,22 @@ fn a_reader_reports_files_that_were_removed_before_it_reached_them() {
 }
 
 #[test]
+fn files_before_the_first_entry_that_is_wanted_may_be_removed_while_a_reader_goes_there() {
+    for (from_us, expected) in [(5, Some(5)), (4, Some(4)), (3, None)] {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), 1, 5);
+        // It begins with the first file, as clocks may differ.
+        let mut reader = Reader::open(folder.path(), from_us).unwrap().unwrap();
+        assert_eq!(reader.file(), 1);
+        for number in 1..=3 {
+            fs::remove_file(folder.path().join(format!("{number:08}.ulog"))).unwrap();
+        }
+        let next = reader.next(None).map(|entry| entry.map(|entry| entry.timestamp_us));
+        assert_eq!(next.ok().flatten(), expected, "from {from_us}");
+    }
+}
+
+#[test]
 fn a_reader_stops_at_the_given_end_and_resumes_there() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), 54, 5);

@@ -86,7 +86,8 @@ impl Reader {
     }
 
     /// Returns the next entry before `end`. Without an `end` it stops before an incomplete entry in
-    /// the last file. Fails with [`Error::Missing`] if a file is missing.
+    /// the last file. Fails with [`Error::Missing`] if a file is missing that may have entries which
+    /// are wanted.
     pub fn next(&mut self, end: Option<LogOffset>) -> Result<Option<Entry<'_>>> {
         loop {
             let (length, is_wanted) = match Entry::parse(&self.buffer[self.taken..]) {
@@ -176,8 +177,12 @@ impl Reader {
             return Ok(true);
         }
         if next != self.number + 1 {
-            // The file was removed while the one before it was read.
-            return Err(Error::Missing { file: path(&self.folder, self.number + 1) });
+            // The file was removed while the one before it was read, which may be long before the
+            // first entry that is wanted. Time stamps rise from file to file.
+            let first = first_timestamp(&path(&self.folder, next))?;
+            if first.is_none_or(|first| first > self.from_us) {
+                return Err(Error::Missing { file: path(&self.folder, self.number + 1) });
+            }
         }
         self.file = open(&self.folder, next)?;
         self.number = next;

@@ -29,6 +29,7 @@ impl Test {
 /// Returns the tests of every language, ready to run, the longest first.
 pub(crate) fn tests() -> Result<Vec<Test>> {
     let mut tests = redis_py()?;
+    tests.extend(django()?);
     tests.extend(java()?);
     tests.extend(go()?);
     tests.extend(node()?);
@@ -39,13 +40,26 @@ pub(crate) fn tests() -> Result<Vec<Test>> {
 
 /// Returns redis-py's own tests, in each version of the protocol.
 fn redis_py() -> Result<Vec<Test>> {
-    let (python, folder) = (requirements::python()?, requirements::redis_py_tests()?);
-    let suite = sources("redis_py").join("suite.py");
-    let test = |version: &str| {
-        let arguments = vec!["-B".into(), suite.clone(), folder.clone(), version.into()];
+    own_tests("redis_py", requirements::REDIS_PY, &["2", "3"])
+}
+
+/// Returns Django's own tests with two backends, and the tests of one of these with some settings.
+fn django() -> Result<Vec<Test>> {
+    let mut tests = own_tests("django", requirements::DJANGO, &["django"])?;
+    let settings = ["sqlite", "sqlite_herd", "sqlite_sharding"];
+    tests.extend(own_tests("django", requirements::DJANGO_REDIS, &settings)?);
+    Ok(tests)
+}
+
+/// Returns the own tests of a package, which `suite.py` in a folder runs once for each variant.
+fn own_tests(suite: &str, package: &str, variants: &[&str]) -> Result<Vec<Test>> {
+    let (python, folder) = (requirements::python()?, requirements::source_distribution(package)?);
+    let suite = sources(suite).join("suite.py");
+    let test = |variant: &&str| {
+        let arguments = vec!["-B".into(), suite.clone(), folder.clone(), variant.into()];
         Test { program: python.clone(), arguments, takes_url: false }
     };
-    Ok(["2", "3"].map(test).into())
+    Ok(variants.iter().map(test).collect())
 }
 
 fn go() -> Result<Vec<Test>> {

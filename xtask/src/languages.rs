@@ -105,7 +105,13 @@ fn java() -> Result<Vec<Test>> {
 }
 
 fn node() -> Result<Vec<Test>> {
-    let tests = ["memcached_test.js", "memjs_test.js", "redis_test.js", "ioredis_test.js"];
+    let tests = [
+        "memcached_test.js",
+        "memjs_test.js",
+        "redis_test.js",
+        "ioredis_test.js",
+        "frameworks_test.js",
+    ];
     let example = "../../../examples/redis/sessions.mjs";
     let files = [&["package.json", "package-lock.json", "check.js", example], &tests[..]].concat();
     let sources = sources("node");

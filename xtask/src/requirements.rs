@@ -47,9 +47,13 @@ const BENCHMARKS: &[(&[&str], &str)] = &[
 
 /// Python packages of the client tests, at the versions that the tests were written for.
 const PYTHON_PACKAGES: &[&str] = &[
+    "celery==5.7.0",
     DJANGO,
     DJANGO_REDIS,
+    "flask-caching==2.5.1",
+    "limits==5.8.0",
     "msgpack==1.1.2",
+    "pottery==3.0.1",
     "prometheus-client==0.22.1",
     "pylibmc==1.6.3",
     "pymemcache==4.0.0",

@@ -65,7 +65,7 @@ fn own_tests(suite: &str, package: &str, variants: &[&str]) -> Result<Vec<Test>>
 fn go() -> Result<Vec<Test>> {
     let sources = sources("go");
     let example = "../../../examples/redis/counters.go";
-    let files = ["go.mod", "go.sum", "main.go", "redis/main.go", example];
+    let files = ["go.mod", "go.sum", "main.go", "redis/main.go", "frameworks/main.go", example];
     let folder = installed("go", &files, |folder| {
         let build = |program: &str, package: &str| {
             let mut build = Command::new("go");
@@ -73,12 +73,17 @@ fn go() -> Result<Vec<Test>> {
             build.current_dir(&sources);
             build
         };
-        vec![build("memcached", "."), build("redis", "./redis"), build("example", example)]
+        vec![
+            build("memcached", "."),
+            build("redis", "./redis"),
+            build("frameworks", "./frameworks"),
+            build("example", example),
+        ]
     })?;
     let test =
         |program| Test { program: folder.join(program), arguments: Vec::new(), takes_url: false };
     let example = Test { takes_url: true, ..test("example") };
-    Ok(vec![test("memcached"), test("redis"), example])
+    Ok(vec![test("memcached"), test("redis"), test("frameworks"), example])
 }
 
 fn java() -> Result<Vec<Test>> {

@@ -33,8 +33,10 @@ pub(crate) fn tests() -> Result<Vec<Test>> {
     tests.extend(java()?);
     tests.extend(go()?);
     tests.extend(node()?);
-    let php = sources("php").join("redis_test.php");
-    tests.push(Test { program: "php".into(), arguments: vec![php], takes_url: false });
+    for script in ["redis_test.php", "sessions_test.php"] {
+        let arguments = vec![sources("php").join(script)];
+        tests.push(Test { program: "php".into(), arguments, takes_url: false });
+    }
     Ok(tests)
 }
 
@@ -88,9 +90,9 @@ fn go() -> Result<Vec<Test>> {
 
 fn java() -> Result<Vec<Test>> {
     let sources = sources("java");
-    let tests = ["ClientTest", "RedisTest"];
+    let tests = ["ClientTest", "RedisTest", "LettuceTest"];
     let files = tests.map(|test| format!("{test}.java"));
-    let folder = installed("java", &["pom.xml", &files[0], &files[1]], |folder| {
+    let folder = installed("java", &["pom.xml", &files[0], &files[1], &files[2]], |folder| {
         let mut jars = Command::new("mvn");
         jars.args(["--batch-mode", "--quiet", "--file"])
             .arg(sources.join("pom.xml"))

@@ -201,6 +201,15 @@ public class LettuceTest {
         check("v1".equals(value), "eval_ro");
     }
 
+    @SafeVarargs
+    static void expect(LinkedBlockingQueue<List<Object>> events, List<Object>... expected)
+            throws InterruptedException {
+        for (var event : expected) {
+            var found = events.poll(TIMEOUT.toSeconds(), TimeUnit.SECONDS);
+            check(event.equals(found), found);
+        }
+    }
+
     static void channels(RedisClient client, StatefulRedisConnection<String, String> connection)
             throws Exception {
         var events = new LinkedBlockingQueue<List<Object>>();
@@ -235,15 +244,11 @@ public class LettuceTest {
             await(listening.async().psubscribe("new*"));
             check(connection.sync().publish("news", "hello") == 2, "publish");
             check(await(connection.async().publish("newest", "bye")) == 1, "publish to a pattern");
-            await(listening.async().unsubscribe("news"));
-            var expected = List.of(
-                    List.of("subscribed", "news", 1L), List.of("psubscribed", "new*", 2L),
+            expect(events, List.of("subscribed", "news", 1L), List.of("psubscribed", "new*", 2L),
                     List.of("news", "hello"), List.of("new*", "news", "hello"),
-                    List.of("new*", "newest", "bye"), List.of("unsubscribed", "news", 1L));
-            for (var event : expected) {
-                var found = events.poll(TIMEOUT.toSeconds(), TimeUnit.SECONDS);
-                check(event.equals(found), found);
-            }
+                    List.of("new*", "newest", "bye"));
+            await(listening.async().unsubscribe("news"));
+            expect(events, List.of("unsubscribed", "news", 1L));
             check(connection.sync().pubsubNumpat() == 1, "numpat");
         }
     }

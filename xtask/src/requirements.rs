@@ -125,7 +125,8 @@ pub(crate) fn python() -> Result<PathBuf> {
 
 /// Returns the folder of a package's source distribution, which has its tests.
 pub(crate) fn source_distribution(package: &str) -> Result<PathBuf> {
-    let name = package.replace("==", "-").replace("django-redis", "django_redis");
+    // Hyphens of a package are underscores in the name of its archive.
+    let name = package.replace('-', "_").replace("==", "-");
     let folder = target_folder().join("python-sources").join(&name);
     let folder = std::path::absolute(folder).context("no target folder")?;
     let python = python()?;

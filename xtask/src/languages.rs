@@ -118,6 +118,7 @@ fn node() -> Result<Vec<Test>> {
         "redis_test.js",
         "ioredis_test.js",
         "frameworks_test.js",
+        "socket_io_test.js",
     ];
     let example = "../../../examples/redis/sessions.mjs";
     let files = [&["package.json", "package-lock.json", "check.js", example], &tests[..]].concat();

@@ -9,7 +9,7 @@ import { RedisStore } from "rate-limit-redis";
 import { RateLimiterRedis, RateLimiterRes } from "rate-limiter-flexible";
 import { createClient } from "redis";
 import Redlock from "redlock";
-import { keep, untilGone } from "./check.js";
+import { keep, until } from "./check.js";
 
 const port = Number(process.argv[2]);
 const client = new Redis(port, "127.0.0.1", { maxRetriesPerRequest: 1 });
@@ -47,7 +47,7 @@ async function aLimiterOpensWhenItsTimeIsOver() {
   await client.flushall();
   const limiter = new RateLimiterRedis({ storeClient: client, points: 1, duration: 1 });
   await limiter.consume("user");
-  await untilGone(() => limiter.consume("user").then(() => true, () => false));
+  await until(() => limiter.consume("user").then(() => true, () => false));
   const options = { keyPrefix: "blocking", points: 1, duration: 1, blockDuration: 1000 };
   const blocking = new RateLimiterRedis({ storeClient: client, ...options });
   await blocking.consume("user", 1);

@@ -29,29 +29,45 @@ impl Test {
 /// Returns the tests of every language, ready to run, the longest first.
 pub(crate) fn tests() -> Result<Vec<Test>> {
     let mut tests = redis_py()?;
+    tests.extend(django()?);
     tests.extend(java()?);
     tests.extend(go()?);
     tests.extend(node()?);
-    let php = sources("php").join("redis_test.php");
-    tests.push(Test { program: "php".into(), arguments: vec![php], takes_url: false });
+    for script in ["redis_test.php", "sessions_test.php"] {
+        let arguments = vec![sources("php").join(script)];
+        tests.push(Test { program: "php".into(), arguments, takes_url: false });
+    }
     Ok(tests)
 }
 
 /// Returns redis-py's own tests, in each version of the protocol.
 fn redis_py() -> Result<Vec<Test>> {
-    let (python, folder) = (requirements::python()?, requirements::redis_py_tests()?);
-    let suite = sources("redis_py").join("suite.py");
-    let test = |version: &str| {
-        let arguments = vec!["-B".into(), suite.clone(), folder.clone(), version.into()];
+    own_tests("redis_py", requirements::REDIS_PY, &["2", "3"])
+}
+
+/// Returns Django's own tests with two backends, and the tests of one of these with some settings.
+fn django() -> Result<Vec<Test>> {
+    let mut tests = own_tests("django", requirements::DJANGO, &["django"])?;
+    let settings = ["sqlite", "sqlite_herd", "sqlite_sharding"];
+    tests.extend(own_tests("django", requirements::DJANGO_REDIS, &settings)?);
+    Ok(tests)
+}
+
+/// Returns the own tests of a package, which `suite.py` in a folder runs once for each variant.
+fn own_tests(suite: &str, package: &str, variants: &[&str]) -> Result<Vec<Test>> {
+    let (python, folder) = (requirements::python()?, requirements::source_distribution(package)?);
+    let suite = sources(suite).join("suite.py");
+    let test = |variant: &&str| {
+        let arguments = vec!["-B".into(), suite.clone(), folder.clone(), variant.into()];
         Test { program: python.clone(), arguments, takes_url: false }
     };
-    Ok(["2", "3"].map(test).into())
+    Ok(variants.iter().map(test).collect())
 }
 
 fn go() -> Result<Vec<Test>> {
     let sources = sources("go");
     let example = "../../../examples/redis/counters.go";
-    let files = ["go.mod", "go.sum", "main.go", "redis/main.go", example];
+    let files = ["go.mod", "go.sum", "main.go", "redis/main.go", "frameworks/main.go", example];
     let folder = installed("go", &files, |folder| {
         let build = |program: &str, package: &str| {
             let mut build = Command::new("go");
@@ -59,19 +75,24 @@ fn go() -> Result<Vec<Test>> {
             build.current_dir(&sources);
             build
         };
-        vec![build("memcached", "."), build("redis", "./redis"), build("example", example)]
+        vec![
+            build("memcached", "."),
+            build("redis", "./redis"),
+            build("frameworks", "./frameworks"),
+            build("example", example),
+        ]
     })?;
     let test =
         |program| Test { program: folder.join(program), arguments: Vec::new(), takes_url: false };
     let example = Test { takes_url: true, ..test("example") };
-    Ok(vec![test("memcached"), test("redis"), example])
+    Ok(vec![test("memcached"), test("redis"), test("frameworks"), example])
 }
 
 fn java() -> Result<Vec<Test>> {
     let sources = sources("java");
-    let tests = ["ClientTest", "RedisTest"];
+    let tests = ["ClientTest", "RedisTest", "LettuceTest"];
     let files = tests.map(|test| format!("{test}.java"));
-    let folder = installed("java", &["pom.xml", &files[0], &files[1]], |folder| {
+    let folder = installed("java", &["pom.xml", &files[0], &files[1], &files[2]], |folder| {
         let mut jars = Command::new("mvn");
         jars.args(["--batch-mode", "--quiet", "--file"])
             .arg(sources.join("pom.xml"))
@@ -91,7 +112,14 @@ fn java() -> Result<Vec<Test>> {
 }
 
 fn node() -> Result<Vec<Test>> {
-    let tests = ["memcached_test.js", "memjs_test.js", "redis_test.js", "ioredis_test.js"];
+    let tests = [
+        "memcached_test.js",
+        "memjs_test.js",
+        "redis_test.js",
+        "ioredis_test.js",
+        "frameworks_test.js",
+        "socket_io_test.js",
+    ];
     let example = "../../../examples/redis/sessions.mjs";
     let files = [&["package.json", "package-lock.json", "check.js", example], &tests[..]].concat();
     let sources = sources("node");

@@ -47,18 +47,29 @@ const BENCHMARKS: &[(&[&str], &str)] = &[
 
 /// Python packages of the client tests, at the versions that the tests were written for.
 const PYTHON_PACKAGES: &[&str] = &[
+    "celery==5.7.0",
+    DJANGO,
+    DJANGO_REDIS,
+    "flask-caching==2.5.1",
+    "limits==5.8.0",
+    "msgpack==1.1.2",
+    "pottery==3.0.1",
     "prometheus-client==0.22.1",
     "pylibmc==1.6.3",
     "pymemcache==4.0.0",
     "pytest-asyncio==1.5.0",
+    "pytest-mock==3.17.0",
     "pytest-timeout==2.4.0",
+    "pytest-xdist==3.8.0",
     "pytest==9.2.0",
     REDIS_PY,
     "sslyze==6.3.1",
 ];
 
-/// The Python client of Redis's protocol, whose own tests are run.
-const REDIS_PY: &str = "redis==8.1.0";
+/// Packages whose own tests are run: the Python client of Redis's protocol, and caches over it.
+pub(crate) const REDIS_PY: &str = "redis==8.1.0";
+pub(crate) const DJANGO: &str = "django==5.2.19";
+pub(crate) const DJANGO_REDIS: &str = "django-redis==7.0.0";
 
 /// Installs the missing programs as root on a Debian system; elsewhere lists them.
 pub(crate) fn install_programs() -> Result<()> {
@@ -112,19 +123,20 @@ pub(crate) fn python() -> Result<PathBuf> {
     Ok(python_programs("python", PYTHON_PACKAGES)?.join("python"))
 }
 
-/// Returns the folder of redis-py's source distribution, which has its tests.
-pub(crate) fn redis_py_tests() -> Result<PathBuf> {
-    let folder = target_folder().join("redis-py");
+/// Returns the folder of a package's source distribution, which has its tests.
+pub(crate) fn source_distribution(package: &str) -> Result<PathBuf> {
+    // Hyphens of a package are underscores in the name of its archive.
+    let name = package.replace('-', "_").replace("==", "-");
+    let folder = target_folder().join("python-sources").join(&name);
     let folder = std::path::absolute(folder).context("no target folder")?;
     let python = python()?;
-    let name = REDIS_PY.replace("==", "-");
-    prepared(&folder, REDIS_PY, || {
+    prepared(&folder, package, || {
         let mut download = Command::new(&python);
         download
             .args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"])
             .args(["--no-binary", ":all:", "--dest"])
             .arg(&folder)
-            .arg(REDIS_PY);
+            .arg(package);
         let mut extract = Command::new("tar");
         let archive = folder.join(format!("{name}.tar.gz"));
         extract.arg("-xf").arg(archive).arg("-C").arg(&folder);

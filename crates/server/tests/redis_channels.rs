@@ -97,7 +97,7 @@ fn subscribers_of_version_three_get_pushes_beside_replies() {
     hear(&mut client, ">3|$7|message|$1|c|$5|hello");
     // Its own messages reach it, too.
     client.send(&command("PUBLISH c own"));
-    hear(&mut client, ":1|>3|$7|message|$1|c|$3|own");
+    hear(&mut client, ">3|$7|message|$1|c|$3|own|:1");
     talk(
         &mut client,
         &[
@@ -107,6 +107,19 @@ fn subscribers_of_version_three_get_pushes_beside_replies() {
     );
     // Binary protocols remain.
     client.exchange(b"\xc8\x30\0\0\0\x01a", b"\0\0\0\0\x01v");
+}
+
+#[test]
+fn a_message_that_was_counted_comes_before_the_reply_to_a_later_request() {
+    let server = server();
+    let mut subscriber = server.connect();
+    talk(&mut subscriber, &[("SUBSCRIBE c", "*3|$9|subscribe|$1|c|:1")]);
+    let mut publisher = server.connect();
+    for _ in 0..500 {
+        talk(&mut publisher, &[("PUBLISH c m", ":1")]);
+        subscriber.send(&command("PING"));
+        hear(&mut subscriber, "*3|$7|message|$1|c|$1|m|*2|$4|pong|$0|");
+    }
 }
 
 #[test]

@@ -19,11 +19,11 @@ export function bytes(length) {
   return Buffer.from(Array.from({ length }, (_, index) => (index * 7) % 256));
 }
 
-/// Waits until there is nothing any more.
-export async function untilGone(get) {
+/// Waits until something holds.
+export async function until(holds) {
   const start = Date.now();
-  while (!(await get())) {
-    assert.ok(Date.now() - start < PATIENCE_MS, "it does not expire");
+  while (!(await holds())) {
+    assert.ok(Date.now() - start < PATIENCE_MS, "it does not happen");
     await sleep(50);
   }
 }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import Redis from "ioredis";
-import { bytes, keep, RELEASE, untilGone } from "./check.js";
+import { bytes, keep, RELEASE, until } from "./check.js";
 
 const connect = () => new Redis(Number(process.argv[2]), "127.0.0.1", { maxRetriesPerRequest: 1 });
 const client = connect();
@@ -27,7 +27,7 @@ async function recordsExpire() {
   await client.set("longer", "v", "EX", 1000);
   assert.ok((await client.ttl("longer")) > 0);
   assert.equal(await client.persist("longer"), 1);
-  await untilGone(async () => (await client.get("brief")) === null);
+  await until(async () => (await client.get("brief")) === null);
 }
 
 async function countersAndBitsCount() {

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { promisify } from "node:util";
 import Memcached from "memcached";
-import { bytes, keep, untilGone } from "./check.js";
+import { bytes, keep, until } from "./check.js";
 
 const client = new Memcached(`127.0.0.1:${process.argv[2]}`, { timeout: 10_000, retries: 0, maxValue: 4 << 20 });
 const call = (name) => promisify(client[name]).bind(client);
@@ -64,7 +64,7 @@ async function recordsGo() {
   await set("longer", "v", 1000);
   assert.ok(await touch("longer", 1));
   const isGone = async (key) => (await get(key)) === undefined;
-  await untilGone(async () => (await isGone("brief")) && (await isGone("longer")));
+  await until(async () => (await isGone("brief")) && (await isGone("longer")));
 }
 
 async function statsAndFlushAnswer() {

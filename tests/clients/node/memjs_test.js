@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import memjs from "memjs";
-import { bytes, keep, untilGone } from "./check.js";
+import { bytes, keep, until } from "./check.js";
 
 const client = memjs.Client.create(`127.0.0.1:${process.argv[2]}`, { timeout: 10, retries: 1 });
 
@@ -50,7 +50,7 @@ async function recordsGo() {
   await client.set("brief", "v", { expires: 1 });
   await client.set("longer", "v", { expires: 1000 });
   assert.ok(await client.touch("longer", 1));
-  await untilGone(async () => (await text("brief")) === null && (await text("longer")) === null);
+  await until(async () => (await text("brief")) === null && (await text("longer")) === null);
 }
 
 async function manyRequestsAreUnderWayAtOnce() {

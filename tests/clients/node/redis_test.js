@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { createClient, RESP_TYPES, WatchError } from "redis";
-import { bytes, keep, RELEASE, untilGone } from "./check.js";
+import { bytes, keep, RELEASE, until } from "./check.js";
 
 const url = `redis://127.0.0.1:${process.argv[2]}`;
 const connect = async (RESP) => createClient({ url, RESP }).on("error", assert.fail).connect();
@@ -33,7 +33,7 @@ async function recordsExpire(client) {
   assert.equal(await client.ttl("longer"), -1);
   assert.equal(await client.pExpireAt("longer", 4_102_444_800_123), 1);
   assert.equal(await client.pExpireTime("longer"), 4_102_444_800_123);
-  await untilGone(async () => (await client.get("brief")) === null);
+  await until(async () => (await client.get("brief")) === null);
 }
 
 async function countersAndBitsCount(client) {

@@ -3,10 +3,13 @@
 Arguments: folder of the source distribution, version of the protocol, port of a running server.
 """
 
-import os
 import pathlib
-import subprocess
 import sys
+
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+import upstream  # noqa: E402
 
 FILES = [
     "test_commands",
@@ -34,18 +37,8 @@ MARKS = " and ".join(
     for mark in ["onlycluster", "redismod", "ssl", "cp_integration", "multidb_integration"]
 )
 
-
-def main():
-    folder, protocol, port = sys.argv[1:]
-    plugin = pathlib.Path(__file__).parent
-    command = [sys.executable, "-m", "pytest", "--quiet", "--no-header", "--tb=short"]
-    command += ["-p", "no:cacheprovider", "-p", "no:warnings", "-W", "ignore"]
-    command += ["-p", "selection", "-m", MARKS]
-    command += ["--timeout=60", f"--redis-url=redis://127.0.0.1:{port}/0", f"--protocol={protocol}"]
-    files = FILES + (ASYNCHRONOUS_FILES if protocol == "3" else [])
-    command += [f"tests/{file}.py" for file in files]
-    environment = os.environ | {"PYTHONPATH": str(plugin), "PYTHONDONTWRITEBYTECODE": "1"}
-    sys.exit(subprocess.run(command, cwd=folder, env=environment).returncode)
-
-
-main()
+folder, protocol, port = sys.argv[1:]
+files = FILES + (ASYNCHRONOUS_FILES if protocol == "3" else [])
+arguments = ["-m", MARKS, f"--redis-url=redis://127.0.0.1:{port}/0", f"--protocol={protocol}"]
+arguments += [f"tests/{file}.py" for file in files]
+upstream.run(folder, HERE / "left_out.txt", 400, arguments)

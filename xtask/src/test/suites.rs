@@ -189,7 +189,7 @@ const OWN: &[Own] = &[
     },
     Own {
         name: "clients",
-        about: "third-party clients in six languages, twemproxy, curl, nc",
+        about: "third-party clients and frameworks in six languages, twemproxy, curl, nc",
         arguments: &["clients", "--debug"],
         needs: &[Need::Programs, Need::Python, Need::Languages],
         load: Load::Waiting,

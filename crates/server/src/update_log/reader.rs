@@ -86,8 +86,7 @@ impl Reader {
     }
 
     /// Returns the next entry before `end`. Without an `end` it stops before an incomplete entry in
-    /// the last file. Fails with [`Error::Missing`] if a file is missing that may have entries which
-    /// are wanted.
+    /// the last file. Fails with [`Error::Missing`] if a file with wanted entries may be missing.
     pub fn next(&mut self, end: Option<LogOffset>) -> Result<Option<Entry<'_>>> {
         loop {
             let (length, is_wanted) = match Entry::parse(&self.buffer[self.taken..]) {

@@ -99,9 +99,12 @@ fn confirm(context: &Context<'_>, command: Command, name: Option<&[u8]>, output:
     reply::integer(output, number as i64);
 }
 
-/// Appends the messages that have come before this command.
-fn append_earlier(context: &Context<'_>, output: &mut Vec<u8>) {
-    // A subscriber that was too slow is disconnected by its event loop.
+/// Appends the messages that have come before a reply.
+pub(super) fn append_earlier(context: &mut Context<'_>, output: &mut Vec<u8>) {
+    // A subscriber that was too slow, or has lost its rights, is disconnected by its event loop.
+    if !context.may_listen() {
+        return;
+    }
     let subscriptions = context.session.subscriptions.as_ref();
     if let Some(earlier) = subscriptions.and_then(|all| all.subscriber().take()) {
         output.extend_from_slice(&earlier);
@@ -126,7 +129,6 @@ pub(super) fn subscribe(
     let bytes = arguments.iter().map(<[u8]>::len).sum();
     Subscriptions::check(context.session.subscriptions.as_deref(), arguments.len(), bytes)
         .map_err(|TooManyNames| "ERR a connection subscribes to at most 1 MiB of names")?;
-    append_earlier(context, output);
     let (shared, rights) = (context.shared, context.session.rights.clone());
     let form = context.session.redis.version as u8;
     let new = || Box::new(Subscriptions::new(&shared.channels, &shared.served.budget, form));
@@ -191,7 +193,6 @@ pub(super) fn unsubscribe(
     output: &mut Vec<u8>,
 ) {
     let topic = topic_of(command);
-    append_earlier(context, output);
     let names: Vec<Box<[u8]>> = match (arguments.is_empty(), &context.session.subscriptions) {
         (false, _) => arguments.iter().map(Into::into).collect(),
         (true, Some(subscriptions)) => subscriptions.names(topic).iter().cloned().collect(),
@@ -259,7 +260,14 @@ pub(super) fn publish(
             later.add(topic, channel, message)?;
             channels.count(topic, channel, matches)
         }
-        None => send(channels, topic, channel, message),
+        None => {
+            let count = send(channels, topic, channel, message);
+            // The client's own message comes before the reply.
+            if context.session.subscriptions.is_some() {
+                append_earlier(context, output);
+            }
+            count
+        }
     };
     reply::integer(output, count as i64);
     Ok(())

@@ -144,6 +144,10 @@ fn perform(
         return perform_quoted(context, request.name, bytes, output);
     }
     context.session.redis.has_sent_array |= !request.is_line();
+    // A message that was sent before the request comes before its reply.
+    if context.session.subscriptions.is_some() {
+        channels::append_earlier(context, output);
+    }
     context.session.kind = request.kind();
     context.session.last.1 = 0;
     let (start, replies) = (output.len(), context.session.redis.replies);

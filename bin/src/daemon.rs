@@ -7,6 +7,7 @@
 use anyhow::{Context, Result};
 use rustix::fs::{Mode, OFlags};
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
 
 /// Variable in the environment of the child.
@@ -24,8 +25,14 @@ pub(crate) fn is_child() -> bool {
 /// (success) or has exited (its exit code; it prints its messages to the standard error).
 pub(crate) fn start() -> Result<ExitCode> {
     let program = std::env::current_exe().context("cannot find the path of this program")?;
-    let mut child = Command::new(program)
-        .args(std::env::args_os().skip(1))
+    let mut arguments = std::env::args_os();
+    let mut command = Command::new(program);
+    // The name may be that of a link, which says which program this is.
+    if let Some(name) = arguments.next() {
+        command.arg0(name);
+    }
+    let mut child = command
+        .args(arguments)
         .env(MARK, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -362,8 +362,10 @@ impl Service {
             format!("{address}{with}")
         });
         let endpoints: Vec<String> = addresses.chain(sockets).collect();
+        let with_tls = self.config.tls.iter().flat_map(|tls| &tls.listen);
+        let mut endpoints_given = self.config.listen.iter().chain(with_tls);
         let is_default =
-            self.config.listen.iter().any(|endpoint| matches!(endpoint, Endpoint::Loopback { .. }));
+            endpoints_given.any(|endpoint| matches!(endpoint, Endpoint::Loopback { .. }));
         let reach = match is_inherited {
             true => "; sockets of the service manager",
             false if is_default => ONLY_THIS_MACHINE,

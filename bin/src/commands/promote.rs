@@ -46,7 +46,11 @@ impl Run for Promote {
         let since = Duration::from_micros(now_us().saturating_sub(position_us));
         let seconds = since.as_secs_f64();
         let time = format_time(position_us);
-        writeln!(output, "promoted: it followed {master} up to {time}, {seconds:.1} s ago")?;
+        writeln!(
+            output,
+            "promoted: it followed {master} up to {time}; the last change that it has was made \
+             {seconds:.1} s ago"
+        )?;
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use super::Run;
 use crate::bytes::escaped;
 use crate::output::{AsJson, write_json};
 use crate::remote::Server;
+use crate::time::format_time;
 use anyhow::{Context, Result};
 use serde_json::Value as Json;
 use std::io::Write;
@@ -40,8 +41,8 @@ impl Run for Slow {
             server.confirm("slow")?;
         }
         if !self.form.json && !requests.is_empty() {
-            let (seconds, most, command) = ("SECONDS", "MOST OF IT", "COMMAND");
-            writeln!(output, "{seconds:<10}{most:<24}{command:<26}KEY")?;
+            let (time, seconds, most, command) = ("ENDED AT", "SECONDS", "MOST OF IT", "COMMAND");
+            writeln!(output, "{time:<22}{seconds:<10}{most:<24}{command:<26}KEY")?;
         }
         for request in requests {
             let request: Json =
@@ -65,5 +66,6 @@ fn line(request: &Json) -> String {
     let (seconds, client) = (number("seconds"), text("client"));
     // The server has escaped the key already. A reply that is none of a server may have anything.
     let key = request["key"].as_str().unwrap_or("").replace(char::is_control, "?");
-    format!("{seconds:<10.6}{most:<24}{command:<26}{key}  from {client}")
+    let ended = format_time((number("time") * 1e6) as u64);
+    format!("{ended:<22}{seconds:<10.6}{most:<24}{command:<26}{key}  from {client}")
 }

@@ -92,7 +92,10 @@ impl RedisUrl {
         match connection.call(&[b"SELECT", database.as_bytes()]) {
             Ok(()) => Ok(connection),
             Err(Error::Replied(text)) if text.starts_with("NOAUTH") => {
-                bail!("{self} requires a user: name one in the URL, redis://USER@HOST ({text})")
+                bail!(
+                    "{self} requires a user: name one in the URL, redis://USER@HOST, which is \
+                     `default` for a password alone ({text})"
+                )
             }
             Err(Error::Replied(text)) => bail!("{self} cannot be used: {text}"),
             Err(Error::Send(cause) | Error::Receive(cause)) => {

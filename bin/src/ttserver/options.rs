@@ -16,7 +16,7 @@ usage: PROG [options] [dbname]
   -tout sec       most seconds to wait within a request (no limit)
   -dmn            run as a daemon
   -pid path       write the process id to this file
-  -kl             end the process that the file of -pid names
+  -kl             end the process that the file of -pid names, and serve in its place
   -log path       append the log to this file (standard output)
   -ld             log connections too
   -le             log errors only

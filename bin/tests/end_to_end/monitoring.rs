@@ -133,7 +133,7 @@ fn the_slow_requests_of_a_server_are_counted_by_top_and_listed_by_slow() {
     let listed = succeed("tyrant", &["slow", "--server", &address]);
     let set = listed.lines().find(|line| line.contains("memcached set"));
     let set = set.unwrap_or_else(|| panic!("{listed}"));
-    assert!(listed.starts_with("SECONDS ") && set.contains("user:1001  from 127.0.0.1:"), "{set}");
+    assert!(listed.starts_with("ENDED AT ") && set.contains("user:1001  from 127.0.0.1:"), "{set}");
     let listed = succeed("tyrant", &["slow", "--json", "--server", &address]);
     let objects = listed.lines().map(|line| serde_json::from_str(line).expect("JSON"));
     let mut objects: Vec<serde_json::Value> = objects.collect();

@@ -294,6 +294,10 @@ fn changes_before_an_error_count_and_those_before_a_limit_do_not() {
                      script-instructions-max: nothing was changed";
         assert_eq!(client.call(&["EVAL", &endless, "1", "b"]), limit);
         assert_eq!(client.call(&["GET", "b"]), "$-1");
+        // A record whose new key is too long is not lost, whatever the script makes of the error.
+        let rename = "return redis.pcall('rename', 'a', string.rep('k', 70000))";
+        assert!(client.call(&["EVAL", rename, "0"]).starts_with("-ERR key"));
+        assert_eq!(client.call(&["GET", "a"]), "$1|1");
         // The limit of one of its scripts ends a whole transaction.
         client.check(&[
             (&["MULTI"], "+OK"),

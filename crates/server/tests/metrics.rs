@@ -504,6 +504,30 @@ fn a_server_is_not_ready_before_it_is_open_nor_while_it_refuses_changes_or_stops
 }
 
 #[test]
+fn a_server_whose_intent_log_cannot_be_written_is_not_ready_until_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, _) = start_master(folder.path());
+    let metrics = Monitored::new(&server);
+    let ulog = folder.path().join("ulog");
+    let parts: Vec<_> = (3..2000).map(|number| ulog.join(format!("journal.{number:08}"))).collect();
+    parts.iter().for_each(|part| std::fs::create_dir(part).unwrap());
+    let mut client = server.connect();
+    let request = format!("set k 0 0 2000\r\n{}\r\n", "v".repeat(2000));
+    let mut is_stored = || {
+        client.send(request.as_bytes());
+        client.read_until(b"\r\n") == b"STORED\r\n"
+    };
+    // Two parts of 4 MiB are there.
+    assert!((0..10_000).any(|_| !is_stored()));
+    let body = metrics.expect("/ready", "503");
+    assert!(body.contains("changes are refused: ") && body.contains("intent log"), "{body}");
+    parts.iter().for_each(|part| std::fs::remove_dir(part).unwrap());
+    wait_until(|| metrics.value("tyrant_writable", &[]) == 1.0);
+    metrics.expect("/ready", "200 OK");
+    assert!(is_stored());
+}
+
+#[test]
 fn the_process_shows_its_version_and_resources() {
     let metrics = Monitored::starting();
     let version = [("version", env!("CARGO_PKG_VERSION"))];

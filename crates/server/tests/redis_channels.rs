@@ -110,6 +110,17 @@ fn subscribers_of_version_three_get_pushes_beside_replies() {
 }
 
 #[test]
+fn a_client_without_replies_gets_its_own_messages() {
+    let server = server();
+    let mut client = server.connect();
+    choose_version_three(&mut client);
+    talk(&mut client, &[("SUBSCRIBE c", ">3|$9|subscribe|$1|c|:1")]);
+    let lines = ["CLIENT REPLY OFF", "PUBLISH c m", "CLIENT REPLY ON"];
+    client.send(&lines.iter().flat_map(|line| command(line)).collect::<Vec<u8>>());
+    hear(&mut client, ">3|$7|message|$1|c|$1|m|+OK");
+}
+
+#[test]
 fn a_message_that_was_counted_comes_before_the_reply_to_a_later_request() {
     let server = server();
     let mut subscriber = server.connect();

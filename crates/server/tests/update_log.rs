@@ -259,6 +259,27 @@ fn a_transaction_is_one_entry_and_is_restored() {
 }
 
 #[test]
+fn a_transaction_that_is_too_long_for_another_database_is_executed_in_parts_there() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    {
+        let server = start_with(logging(1, one.path()), hash(one.path()));
+        let value = "v".repeat(300_000);
+        let pairs: String = (0..20).map(|number| format!(" key{number} {value}")).collect();
+        let lines = [(&*format!("MSET{pairs}"), "+OK"), ("SET end 1", "+OK")];
+        let (requests, reply_bytes) = commands(&lines);
+        let mut client = server.connect();
+        client.send(&requests);
+        client.read(reply_bytes);
+    }
+    let name = format!("{}#capsiz=4m", other.path().join("casket.tcb").display());
+    let database = Database::open(&name).unwrap();
+    let server = start_with(logging(2, other.path()), database.clone());
+    server.connect().exchange(restore(&one.path().join("ulog"), 0, 1), b"\0");
+    assert_eq!(database.get(b"end").unwrap().as_deref(), Some(&b"1"[..]));
+    assert!(database.get(b"key19").unwrap().is_some());
+}
+
+#[test]
 fn rows_are_restored_under_their_generated_keys() {
     let requests = [
         (misc(b"setindex", 0, &[b"age", b"DEC"]), 5),

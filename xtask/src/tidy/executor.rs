@@ -22,6 +22,7 @@ const ALLOWED: &[&str] = &[
     "has_commits_since",
     "has_duplicates",
     "has_rows",
+    "keep_commits_out",
     "len",
     "order",
     "partitioning",

@@ -68,12 +68,29 @@ impl<'a> Logged<'a> {
         }
     }
 
+    /// Returns the keys of the records that the operation changes, if each part changes one.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &'a [u8]> {
+        let parts = match &self.content {
+            Content::One(_) => std::slice::from_ref(self),
+            Content::Together(parts) => parts,
+        };
+        parts.iter().filter_map(Logged::key)
+    }
+
     /// Returns the key of the only record that the operation changes, if it is one.
     fn key(&self) -> Option<&'a [u8]> {
         match self.scope() {
             Scope::Key(key) => Some(key),
             Scope::All | Scope::Nothing => None,
         }
+    }
+}
+
+/// Takes an error of the data for a failure: every copy of the data fails alike.
+fn pass_over(executed: Result<bool, Error>) -> Result<bool, Error> {
+    match executed {
+        Err(error) if Failure::from(&error).is_of_the_data() => Ok(false),
+        executed => executed,
     }
 }
 
@@ -108,17 +125,16 @@ impl<'a> Replayer<'a> {
         match &logged.content {
             Content::One(operation) => {
                 let execute = || self.execute(&self.unlogged, operation, logged.succeeded);
-                // Every copy of the data fails alike.
-                let execute = || match execute() {
-                    Err(error) if Failure::from(&error).is_of_the_data() => Ok(false),
-                    executed => executed,
-                };
-                self.store.replay(&logged.request, logged.scope(), execute)
+                self.store.replay(&logged.request, logged.scope(), || pass_over(execute()))
             }
             Content::Together(parts) => {
-                let keys: Vec<&[u8]> = parts.iter().filter_map(Logged::key).collect();
-                let execute = || self.execute_together(parts);
-                self.store.replay_together(&logged.request, &keys, execute).map(|()| true)
+                let execute = || self.execute_together(parts).map(|()| true);
+                // Masters of this project log no such part.
+                if parts.iter().any(|part| matches!(part.scope(), Scope::All)) {
+                    return self.store.replay(&logged.request, Scope::All, execute);
+                }
+                let keys: Vec<&[u8]> = logged.keys().collect();
+                self.store.replay_together(&logged.request, &keys, execute)
             }
         }
     }
@@ -126,7 +142,7 @@ impl<'a> Replayer<'a> {
     /// Executes operations as one transaction; one after the other if they cannot be one here.
     fn execute_together(&self, parts: &[Logged<'_>]) -> Result<(), Error> {
         for key in parts.iter().filter_map(Logged::key) {
-            self.unlogged.remove_expired(key)?;
+            pass_over(self.unlogged.remove_expired(key))?;
         }
         for _ in 0..ATTEMPTS_MAX {
             let transaction = self.unlogged.transaction(BATCH_BYTES_MAX);
@@ -138,15 +154,14 @@ impl<'a> Replayer<'a> {
                 Ok(_) => return Ok(()),
                 // A client has changed such a record meanwhile.
                 Err(Error::Conflict) => {}
+                // It is too long for one change of this database.
+                Err(error) if Failure::from(&error).is_of_the_data() => break,
                 Err(error) => return Err(error),
             }
         }
         for part in parts {
             let Content::One(operation) = &part.content else { continue };
-            match self.execute(&self.unlogged, operation, part.succeeded) {
-                Err(error) if !Failure::from(&error).is_of_the_data() => return Err(error),
-                _ => {}
-            }
+            pass_over(self.execute(&self.unlogged, operation, part.succeeded))?;
         }
         Ok(())
     }
@@ -231,13 +246,8 @@ impl<'a> Replayer<'a> {
     pub(crate) fn state(&self, logged: &Logged<'_>) -> Option<u64> {
         match &logged.content {
             Content::One(operation) => self.state_of(operation.as_ref().ok()?),
-            Content::Together(parts) => {
-                let mut digest = Digest::default();
-                let mut states = parts.iter().filter_map(|part| self.state(part)).peekable();
-                states.peek()?;
-                states.for_each(|state| digest.add(&state.to_be_bytes()));
-                Some(digest.0)
-            }
+            // Their parts are resulting records, so they may be executed again, also after a part.
+            Content::Together(_) => None,
         }
     }
 
@@ -344,6 +354,41 @@ mod tests {
         }
         let value = shared.served.database.get(b"k").expect("a database");
         assert_eq!(value, Some((i32::MIN + 1).to_le_bytes().to_vec()));
+    }
+
+    #[test]
+    fn operations_that_are_executed_together_may_be_executed_again_after_a_part() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("casket.tcb");
+        let disk = Database::open(path.to_str().expect("a name")).expect("a tree");
+        for value in [b"a", b"b", b"c"] {
+            disk.put_duplicate(b"k", value, cabinet::Side::After).expect("room");
+        }
+        let shared = Shared::for_test(Config::default(), disk.clone());
+        let mut replayer = Replayer::new(&shared.served.database, &shared.served.budget);
+        let mut bodies = wire::binary::StringsBuffer::default();
+        let calls: [(&[u8], &[&[u8]]); 3] =
+            [(b"outlist", &[b"k"]), (b"put", &[b"k", b"b"]), (b"putlist", &[b"k", b"c"])];
+        for (name, arguments) in calls {
+            let arguments = strings(arguments).expect("short arguments");
+            let function = Function::from_name(name);
+            let request = Request::Misc { function, options: 0, arguments: arguments.strings() };
+            let mut body = Vec::new();
+            let operation = wire::update_log::Operation { request, succeeded: true };
+            operation.encode(&mut body).expect("a short body");
+            bodies.push(&body).expect("a short body");
+        }
+        let mut body = Vec::new();
+        let whole = wire::update_log::Operation::transaction(bodies.strings());
+        whole.encode(&mut body).expect("a short body");
+        let logged = Logged::parse(&body, shared.served.model).expect("an operation");
+        // A process was killed after the first part.
+        disk.remove_all(b"k").expect("a tree");
+        for _ in 0..2 {
+            assert_eq!(replayer.state(&logged), None);
+            assert!(replayer.replay(SOURCE, &logged).expect("room"));
+            assert_eq!(disk.get_all(b"k").expect("a tree"), [b"b", b"c"]);
+        }
     }
 
     #[test]

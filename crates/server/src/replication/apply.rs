@@ -425,7 +425,7 @@ impl<'a> Applier<'a> {
         }
         self.partitions.executed(update.slot(), partition, update.root.timestamp_us);
         if self.check && !is_in_doubt {
-            self.report_conflict(update, logged.scope());
+            logged.keys().for_each(|key| self.report_conflict(update, key));
         }
         Ok(())
     }
@@ -465,9 +465,9 @@ impl<'a> Applier<'a> {
 
     /// Logs a conflict, if the record was changed here later than the update, by the clocks of both
     /// servers, and without it. If the change here was earlier, the other server logs the conflict.
-    fn report_conflict(&self, update: &Update, scope: Scope<'_>) {
+    fn report_conflict(&self, update: &Update, key: &[u8]) {
         let from_us = update.timestamp_us.saturating_sub(CONFLICT_MARGIN_US);
-        if let (Some(log), Scope::Key(key)) = (&self.served.update_log, scope)
+        if let Some(log) = &self.served.update_log
             && log.was_changed_here(key, from_us)
         {
             tracing::warn!(

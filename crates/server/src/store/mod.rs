@@ -272,13 +272,13 @@ impl Store {
         &self,
         request: &Request<'_>,
         keys: &[&[u8]],
-        execute: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
+        execute: impl FnOnce() -> Result<bool>,
+    ) -> Result<bool> {
         let Some(log) = &self.log else { return execute() };
         let guard = log.begin_many(&self.view.database, self.source, keys, self.may_wait)?;
-        execute()?;
-        self.append(&guard, request.clone(), true);
-        Ok(())
+        let succeeded = execute()?;
+        self.append(&guard, request.clone(), succeeded);
+        Ok(succeeded)
     }
 
     pub(crate) fn put(&self, key: &[u8], value: &[u8]) -> Result<Version> {

@@ -9,6 +9,7 @@ use super::events::Event;
 use super::view::View;
 use crate::update_log::is_relative;
 use cabinet::{Batch, BatchChange, Error, Meta, Result, Transaction};
+use parking_lot::{RwLock, RwLockWriteGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -18,6 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 pub(super) struct Commits {
     begun: AtomicU64,
     ended: AtomicU64,
+    /// Shared by those that are being made. A reader that is disturbed again and again keeps them
+    /// out.
+    gate: RwLock<()>,
 }
 
 /// State of the transactions when a reader began.
@@ -118,8 +122,19 @@ impl Store {
         mark.begun != mark.ended || self.commits.begun.load(Ordering::Relaxed) != mark.begun
     }
 
+    /// Keeps transactions out until the guard is dropped.
+    pub(crate) fn keep_commits_out(&self) -> RwLockWriteGuard<'_, ()> {
+        self.commits.gate.write()
+    }
+
     fn write_marked(&self, batch: &Batch) -> Result<()> {
-        self.commits.begun.fetch_add(1, Ordering::AcqRel);
+        let gate = &self.commits.gate;
+        let _shared = match self.may_wait {
+            true => gate.read(),
+            false => gate.try_read().ok_or(Error::WouldBlock)?,
+        };
+        self.commits.begun.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::Release);
         let written = self.view.database.write(batch);
         self.commits.ended.fetch_add(1, Ordering::Release);
         written

@@ -6,7 +6,8 @@ use std::cell::{Cell, RefCell};
 use wire::binary::StringsBuffer;
 use wire::update_log::Operation;
 
-/// Most bytes of the operations that are logged together. Those of a transaction are fewer.
+/// Most bytes of the operations that are logged together. Those of a transaction are fewer, but for
+/// keys with long values beside those that it changes.
 const TOGETHER_BYTES_MAX: usize = 256 << 20;
 
 /// Guard of a key or of all keys. No other thread changes their records until it is dropped.
@@ -74,10 +75,14 @@ impl<'l> ChangeGuard<'l> {
         if let Some(together) = &self.together {
             let mut body = Vec::new();
             let bodies = &mut *together.bodies.borrow_mut();
-            let has_room = |body: &[u8]| bodies.bytes() + body.len() <= TOGETHER_BYTES_MAX;
-            // An operation that has no room there is an entry of its own.
-            if operation.encode(&mut body).is_ok() && has_room(&body) && bodies.push(&body).is_ok()
-            {
+            let is_encoded = operation.encode(&mut body).is_ok();
+            let has_room = bodies.bytes() + body.len() <= TOGETHER_BYTES_MAX;
+            if is_encoded && has_room && bodies.push(&body).is_ok() {
+                return;
+            }
+            // Those before it come before it.
+            self.append_together(together.source, &std::mem::take(bodies));
+            if is_encoded && bodies.push(&body).is_ok() {
                 return;
             }
         }
@@ -90,14 +95,13 @@ impl<'l> ChangeGuard<'l> {
         }
     }
 
-    fn append_together(&self, together: &Together) {
-        let bodies = together.bodies.borrow();
+    fn append_together(&self, source: Source, bodies: &StringsBuffer) {
         let mut parts = bodies.strings().iter();
         let only = parts.next().filter(|_| parts.len() == 0);
         match only.and_then(|body| Operation::parse(body).ok()) {
-            Some(operation) => self.append_now(together.source, &operation),
+            Some(operation) => self.append_now(source, &operation),
             None if bodies.strings().is_empty() => {}
-            None => self.append_now(together.source, &Operation::transaction(bodies.strings())),
+            None => self.append_now(source, &Operation::transaction(bodies.strings())),
         }
     }
 }
@@ -106,7 +110,7 @@ impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
         let together = self.together.take();
         if let Some(together) = &together {
-            self.append_together(together);
+            self.append_together(together.source, &together.bodies.borrow());
         }
         let changes = together.map_or(Vec::new(), |together| together.changes);
         for id in self.change.into_iter().chain(changes) {

@@ -41,7 +41,8 @@ impl UpdateLog {
         self.failure.lock().as_ref().map(|failure| failure.refusal().to_string())
     }
 
-    pub(super) fn fail(&self, error: &Error) {
+    /// Refuses changes because of an error. Returns their refusal.
+    pub(super) fn fail(&self, error: &Error) -> cabinet::Error {
         let mut failure = self.failure.lock();
         if failure.is_none() {
             tracing::error!("update log: {error}; changes are refused until it can be written");
@@ -51,8 +52,11 @@ impl UpdateLog {
             _ => (self.settings.folder.clone(), std::io::ErrorKind::Other),
         };
         let is_final = !matches!(error, Error::Io { .. });
-        *failure = Some(Failure { path, kind, text: error.to_string(), is_final });
+        let failed = Failure { path, kind, text: error.to_string(), is_final };
+        let refusal = failed.refusal();
+        *failure = Some(failed);
         self.has_failed.store(true, Ordering::SeqCst);
+        refusal
     }
 
     pub(super) fn clear_failure(&self) {

@@ -356,14 +356,8 @@ impl UpdateLog {
         let change =
             self.buffer.lock().intent_log.as_mut().map(|intent_log| intent_log.change(source, key));
         change.transpose().map_err(|source| {
-            let path = self.settings.folder.clone();
-            match source.kind() {
-                kind if failure::is_full(kind) => cabinet::Error::NoLogSpace { path },
-                _ => {
-                    let operation = "write the intent log in";
-                    cabinet::Error::Io { operation, path, source }
-                }
-            }
+            let (operation, path) = ("write the intent log in", self.settings.folder.clone());
+            self.fail(&Error::Io { operation, path, source })
         })
     }
 
@@ -529,7 +523,7 @@ impl UpdateLog {
         self.grown.notify_all();
         match result {
             Ok(()) => self.clear_failure(),
-            Err(error) => self.fail(&error),
+            Err(error) => drop(self.fail(&error)),
         }
         !self.has_failed.load(Ordering::Relaxed)
     }
@@ -662,6 +656,11 @@ impl UpdateLog {
             && let Some(intent_log) = &mut self.buffer.lock().intent_log
         {
             intent_log.add_spare(spare);
+            // If an entry waits, writing it tells whether that is possible again.
+            let written = self.written.load(Ordering::SeqCst);
+            if written >= self.appended.load(Ordering::SeqCst) {
+                self.clear_failure();
+            }
         }
     }
 }

@@ -129,10 +129,11 @@ pub(super) fn subscribe(
     let bytes = arguments.iter().map(<[u8]>::len).sum();
     Subscriptions::check(context.session.subscriptions.as_deref(), arguments.len(), bytes)
         .map_err(|TooManyNames| "ERR a connection subscribes to at most 1 MiB of names")?;
-    let (shared, rights) = (context.shared, context.session.rights.clone());
+    let shared = context.shared;
     let form = context.session.redis.version as u8;
     let new = || Box::new(Subscriptions::new(&shared.channels, &shared.served.budget, form));
-    context.session.subscriptions.get_or_insert_with(new).rights = rights;
+    // Those of earlier names may have changed, too.
+    context.session.subscriptions.get_or_insert_with(new).rights = None;
     for name in arguments.iter() {
         if let Some(subscriptions) = &mut context.session.subscriptions {
             subscriptions.add(topic, name);
@@ -158,7 +159,9 @@ impl Context<'_> {
         let is_allowed = topics
             .iter()
             .all(|topic| subscriptions.names(*topic).iter().all(|name| may_have(*topic, name)));
-        subscriptions.rights = Some(Arc::clone(rights));
+        if is_allowed {
+            subscriptions.rights = Some(Arc::clone(rights));
+        }
         is_allowed
     }
 }
@@ -260,14 +263,7 @@ pub(super) fn publish(
             later.add(topic, channel, message)?;
             channels.count(topic, channel, matches)
         }
-        None => {
-            let count = send(channels, topic, channel, message);
-            // The client's own message comes before the reply.
-            if context.session.subscriptions.is_some() {
-                append_earlier(context, output);
-            }
-            count
-        }
+        None => send(channels, topic, channel, message),
     };
     reply::integer(output, count as i64);
     Ok(())

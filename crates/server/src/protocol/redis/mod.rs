@@ -144,8 +144,10 @@ fn perform(
         return perform_quoted(context, request.name, bytes, output);
     }
     context.session.redis.has_sent_array |= !request.is_line();
-    // A message that was sent before the request comes before its reply.
-    if context.session.subscriptions.is_some() {
+    // A message that was sent before the request comes before its reply. A thread that may wait
+    // leaves later ones to the event loop, as it may have to begin again.
+    let is_subscriber = context.session.subscriptions.is_some() && !context.may_block;
+    if is_subscriber {
         channels::append_earlier(context, output);
     }
     context.session.kind = request.kind();
@@ -160,6 +162,14 @@ fn perform(
     let step = finish(output, start, bytes, executed, refuse, |output| {
         reply::error(output, "ERR reply over the limit of this server");
     });
+    let is_publish =
+        matches!(request.content, Content::Command(Command::Publish | Command::SPublish));
+    if is_subscriber && is_publish && replies == Replies::On {
+        // So does the client's own message.
+        let reply = output.split_off(start);
+        channels::append_earlier(context, output);
+        output.extend_from_slice(&reply);
+    }
     if replies != Replies::On || context.session.redis.replies != Replies::On {
         withhold(context, request, replies, step, output, start);
     }

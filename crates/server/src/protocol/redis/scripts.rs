@@ -138,6 +138,11 @@ impl ScriptHost for Host<'_, '_> {
         }
         self.context.session.redis.version = version;
         let Err(failed) = self.command(request, reply) else { return Ok(()) };
+        if let Failed::Whole(_) = failed {
+            // The script cannot go on over half of a change.
+            self.ended = Some(failed);
+            return Err(ScriptEnds);
+        }
         match failed.reply_from(0, reply) {
             Ok(()) => Ok(()),
             Err(Halt::TooLong) => {

@@ -251,8 +251,11 @@ pub(super) fn get_and_expire(
     Ok(())
 }
 
-/// Executes `MGET`. Transactions are rare beside reads, so the records are read as a transaction
-/// only if another one was made meanwhile.
+/// Times that several records are read while transactions disturb it, after which these are kept
+/// out.
+const READS_MAX: usize = 3;
+
+/// Executes `MGET`.
 pub(super) fn get_many(
     context: &mut Context<'_>,
     arguments: Arguments<'_>,
@@ -261,16 +264,22 @@ pub(super) fn get_many(
     wait_if_long(context, arguments)?;
     let start = output.len();
     let store = &context.shared.served.database;
-    let mark = store.commit_mark();
-    append_values(context, arguments, output)?;
-    let is_whole = context.shared.remote.is_some() || !store.has_commits_since(&mark);
-    if is_whole || check_keys(context, arguments.iter()).is_err() {
-        return Ok(());
-    }
-    atomically(context, |context| {
+    for _ in 0..READS_MAX {
         output.truncate(start);
-        append_values(context, arguments, output)
-    })
+        let mark = store.commit_mark();
+        append_values(context, arguments, output)?;
+        // A transaction looks at the versions of all that it reads.
+        if context.shared.remote.is_some()
+            || context.session.redis.transaction.is_executing()
+            || !store.has_commits_since(&mark)
+        {
+            return Ok(());
+        }
+    }
+    context.wait()?;
+    output.truncate(start);
+    let _guard = store.keep_commits_out();
+    append_values(context, arguments, output)
 }
 
 /// Appends the values of keys.

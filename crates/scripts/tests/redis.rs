@@ -257,6 +257,7 @@ fn errors_are_those_of_redis() {
         ("table.insert(redis, 1)", "-ERR Attempt to modify a readonly table"),
         ("setmetatable(_G, {})", "-ERR Attempt to modify a readonly table"),
         ("return setmetatable({}, {__index = {err = 'x', 'y'}})", "*0"),
+        ("return setmetatable({}, {__index = function() while true do end end})", "*0"),
         ("loadstring('x = 1')()", "-ERR [string \"x = 1\"]:1: Attempt to modify a readonly table"),
         ("getmetatable('').__index = nil", "-ERR user_script:1: Attempt to modify a readonly table"),
         ("return type(rawget(_G, 'os'))", "$3|nil"),
@@ -337,7 +338,6 @@ fn a_script_that_takes_too_much_fails_and_the_next_one_runs() {
         "return cmsgpack.unpack('\\221\\255\\255\\255\\255')",
         "return {struct.unpack(('b'):rep(1e5), ('x'):rep(1e5))}",
         "return struct.pack('c2147483646', 'a')",
-        "return setmetatable({}, {__index = function() while true do end end})",
         "return ('a'):rep(1e5):find(('a?'):rep(1e4) .. ('a'):rep(1e4))",
     ] {
         let reply = client.eval(script);

@@ -15,6 +15,7 @@ mod cgroup;
 mod chaos;
 mod clients;
 mod cold_scans;
+mod console;
 mod crash;
 mod differential;
 mod docs;
@@ -203,6 +204,8 @@ enum Command {
     Webdav(Build),
     /// Check the metrics and the alert rules with the tools of Prometheus.
     Metrics(Build),
+    /// Look at the console of the admin listener in a browser.
+    Console(Build),
     /// Time a newcomer's first commands: a clean clone in a new root without caches (needs root).
     FirstMinute,
     /// Run each fuzz target for a while.
@@ -324,6 +327,7 @@ fn run(command: Command) -> Result<()> {
         Command::TlsScan(build) => tls_scan::run_all(build.profile()),
         Command::Webdav(build) => webdav::run_all(build.profile()),
         Command::Metrics(build) => metrics::run_all(build.profile()),
+        Command::Console(build) => console::run_all(build.profile()),
         Command::FirstMinute => first_minute::run_all(),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
         Command::Package { is_static: true, .. } => package::build_and_try_static(),

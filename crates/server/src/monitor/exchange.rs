@@ -1,11 +1,12 @@
 //! Exchange: one request and one response on a blocking socket, within a time and a size.
 
 use super::MONITOR_HEAD_BYTES_MAX;
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 use wire::Parse;
-use wire::http::{HostNames, Method, Status, head, reply};
+use wire::http::{Head, HostNames, Method, Status, head, reply};
 
 /// Longest time in which a client closes after its response, so that what it has sent beyond its
 /// request does not destroy the response.
@@ -16,23 +17,49 @@ const LINGER_BYTES_MAX: usize = 64 << 10;
 
 /// Response to a request.
 pub(super) struct Response {
-    pub(super) status: Status,
-    pub(super) content_type: &'static str,
-    pub(super) body: Vec<u8>,
+    status: Status,
+    content_type: &'static str,
+    body: Cow<'static, [u8]>,
+    /// Names and values of further headers.
+    headers: Vec<(&'static str, Cow<'static, str>)>,
 }
 
 impl Response {
+    /// Returns a response that tells the state of the server at this moment.
+    pub(super) fn new(status: Status, content_type: &'static str, body: Vec<u8>) -> Self {
+        let headers = vec![("Cache-Control", "no-store".into())];
+        Self { status, content_type, body: body.into(), headers }
+    }
+
     /// Returns a response of a text and a line feed.
     pub(super) fn text(status: Status, text: &str) -> Self {
-        let content_type = "text/plain; charset=utf-8";
-        Self { status, content_type, body: format!("{text}\n").into_bytes() }
+        Self::new(status, "text/plain; charset=utf-8", format!("{text}\n").into_bytes())
+    }
+
+    /// Returns a response that is the same as long as the program is.
+    pub(super) fn fixed(content_type: &'static str, body: &'static [u8]) -> Self {
+        let headers = vec![("Cache-Control", "no-cache".into())];
+        Self { status: Status::Ok, content_type, body: body.into(), headers }
+    }
+
+    /// Adds a header.
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// Takes out the body, which the client has already.
+    pub(super) fn not_modified(self) -> Self {
+        Self { status: Status::NotModified, body: Cow::Borrowed(b""), ..self }
     }
 
     fn write(&self, has_body: bool) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.body.len() + 256);
+        let mut bytes = Vec::with_capacity(self.body.len() + 512);
         reply::open_headers(&mut bytes, self.status, self.content_type, self.body.len() as u64);
         reply::no_sniffing(&mut bytes);
-        reply::header(&mut bytes, "Cache-Control", "no-store");
+        for (name, value) in &self.headers {
+            reply::header(&mut bytes, name, value);
+        }
         reply::header(&mut bytes, "Connection", "close");
         reply::end_of_headers(&mut bytes);
         if has_body {
@@ -73,13 +100,12 @@ pub(super) fn refuse(mut socket: &TcpStream, refusal: Refusal) {
     let _ = socket.read(&mut [0; MONITOR_HEAD_BYTES_MAX]);
 }
 
-/// Receives a request, and sends the response that `answer` gives for its path and its `Accept`
-/// header.
+/// Receives a request, and sends the response that `answer` gives for its path and its head.
 pub(super) fn respond(
     mut socket: &TcpStream,
     until: Instant,
     hosts: &HostNames,
-    answer: impl FnOnce(&[u8], &[u8]) -> Response,
+    answer: impl FnOnce(&[u8], &Head<'_>) -> Response,
 ) -> io::Result<()> {
     let mut bytes = Vec::new();
     let response = loop {
@@ -90,8 +116,7 @@ pub(super) fn respond(
                     break response.write(head.method == Method::Get);
                 }
                 let path = head.target.split(|byte| *byte == b'?').next().unwrap_or_default();
-                let accept = head.list("accept").unwrap_or_default();
-                break answer(path, &accept).write(head.method == Method::Get);
+                break answer(path, &head).write(head.method == Method::Get);
             }
             Parse::Complete(..) => break Refusal::Method.response().write(true),
             Parse::Invalid(_) => break Refusal::Invalid.response().write(true),
@@ -148,7 +173,7 @@ mod tests {
         (client.expect("a connection"), listener.accept().expect("a connection").0)
     }
 
-    fn ok(_path: &[u8], _accept: &[u8]) -> Response {
+    fn ok(_path: &[u8], _head: &Head<'_>) -> Response {
         Response::text(Status::Ok, "ok")
     }
 

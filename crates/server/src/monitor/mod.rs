@@ -1,9 +1,11 @@
-//! Monitor: an HTTP listener of its own for metrics, health and readiness, without a login.
+//! Monitor: an HTTP listener of its own for metrics, health, readiness and the console, without a
+//! login.
 //!
 //! Thread model: one thread accepts, and each connection has a thread until its one response is
 //! sent, [`MONITOR_CONNECTIONS_MAX`] at most. None of them is an event loop, so the monitor answers
 //! while all loops are busy, and also before the databases are open.
 
+mod console;
 mod exchange;
 mod readiness;
 
@@ -23,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
-use wire::http::{HostNames, Status};
+use wire::http::{Head, HostNames, Status};
 
 pub use readiness::ReadinessLimits;
 
@@ -178,9 +180,9 @@ fn begin(state: &Arc<State>, socket: OwnedFd) {
     }
     state.silent.lock().push_back(Arc::clone(&socket));
     let serve = move || {
-        let _ended = respond(&socket, until, &place.state.hosts, |path, accept| {
+        let _ended = respond(&socket, until, &place.state.hosts, |path, head| {
             place.end_silence();
-            place.state.answer(path, accept)
+            place.state.answer(path, head)
         });
     };
     if let Err(error) = Builder::new().name("admin-connection".into()).spawn(serve) {
@@ -225,32 +227,30 @@ impl State {
     }
 
     /// Returns the response to a GET.
-    fn answer(&self, path: &[u8], accept: &[u8]) -> Response {
+    fn answer(&self, path: &[u8], head: &Head<'_>) -> Response {
+        if let Some(response) = console::response(path, head) {
+            return response;
+        }
         match path {
             b"/" => Response::text(
                 Status::Ok,
-                "/metrics  Prometheus or OpenMetrics\n/health   whether the process makes progress\n\
+                "/ui/      console for a browser\n\
+                 /metrics  Prometheus or OpenMetrics\n/health   whether the process makes progress\n\
                  /ready    whether clients should be sent here\n\
                  /slow     the last slow requests",
             ),
             b"/metrics" => {
-                let format = Format::preferred(accept);
+                let format = Format::preferred(&head.list("Accept").unwrap_or_default());
                 let body = self.samples().text(format).into_bytes();
-                Response { status: Status::Ok, content_type: format.content_type(), body }
+                Response::new(Status::Ok, format.content_type(), body)
             }
-            b"/health" => verdict("healthy", self.unhealthy()),
-            b"/ready" => {
-                let mut response = verdict("ready", self.unready());
-                for warning in self.warnings() {
-                    response.body.extend(format!("warning: {warning}\n").into_bytes());
-                }
-                response
+            b"/health" => verdict("healthy", self.unhealthy(), &[]),
+            b"/ready" => verdict("ready", self.unready(), &self.warnings()),
+            b"/slow" => Response::new(Status::Ok, "application/x-ndjson", self.slow_requests()),
+            _ => {
+                let text = "there are /ui/, /metrics, /health, /ready and /slow";
+                Response::text(Status::NotFound, text)
             }
-            b"/slow" => {
-                let content_type = "application/x-ndjson";
-                Response { status: Status::Ok, content_type, body: self.slow_requests() }
-            }
-            _ => Response::text(Status::NotFound, "there are /metrics, /health, /ready and /slow"),
         }
     }
 
@@ -321,13 +321,15 @@ impl State {
     }
 }
 
-/// Returns a response that names what is true, or why it is not.
-fn verdict(what: &str, reasons: Vec<String>) -> Response {
-    match reasons.is_empty() {
-        true => Response::text(Status::Ok, what),
-        false => Response::text(
-            Status::ServiceUnavailable,
-            &format!("not {what}:\n{}", reasons.join("\n")),
-        ),
+/// Returns a response that names what is true, or why it is not, and warnings.
+fn verdict(what: &str, reasons: Vec<String>, warnings: &[String]) -> Response {
+    let (status, mut text) = match reasons.is_empty() {
+        true => (Status::Ok, what.to_owned()),
+        false => (Status::ServiceUnavailable, format!("not {what}:\n{}", reasons.join("\n"))),
+    };
+    for warning in warnings {
+        text.push_str("\nwarning: ");
+        text.push_str(warning);
     }
+    Response::text(status, &text)
 }

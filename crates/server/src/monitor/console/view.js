@@ -1,0 +1,93 @@
+// View: elements of the page. All text is set as text, never as HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Returns an element with a class and children, which are elements or texts. */
+export function element(name, className, ...children) {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+}
+
+function drawn(name, attributes) {
+  const made = document.createElementNS(SVG, name);
+  for (const [attribute, value] of Object.entries(attributes)) made.setAttribute(attribute, value);
+  return made;
+}
+
+/** A chart of lines over the same moments. */
+export class Chart {
+  constructor(label, lines) {
+    this.node = drawn("svg", {
+      class: "chart", viewBox: "0 0 300 44", preserveAspectRatio: "none", role: "img",
+      "aria-label": `${label}, the last minutes`,
+    });
+    this.node.append(drawn("line", { class: "base", x1: 0, x2: 300, y1: 43.5, y2: 43.5 }));
+    this.groups = Array.from({ length: lines }, () => this.node.appendChild(drawn("g", {})));
+  }
+
+  /**
+   * Draws lines of values from 0 to 1 of `max`, or of the largest one. A missing value is a gap.
+   * `moments` is how many values fill the width.
+   */
+  draw(lines, moments, max) {
+    const largest = max ?? Math.max(...lines.flat().filter((value) => value !== undefined), 0);
+    lines.forEach((values, line) => {
+      const parts = [[]];
+      values.forEach((value, index) => {
+        if (value === undefined) {
+          parts.push([]);
+          return;
+        }
+        const x = 300 * (1 - (values.length - 1 - index) / Math.max(moments - 1, 1));
+        const y = 42 - (largest > 0 ? 39 * Math.min(value / largest, 1) : 0);
+        parts.at(-1).push(`${x.toFixed(1)},${y.toFixed(1)}`);
+      });
+      const drawnParts = parts.filter((part) => part.length > 0).map((part) => {
+        const points = part.length > 1 ? part : [part[0], part[0]];
+        return drawn("polyline", { class: `l${line}`, points: points.join(" ") });
+      });
+      this.groups[line].replaceChildren(...drawnParts);
+    });
+  }
+}
+
+/** A bar that shows a part of a whole. */
+export class Bar {
+  constructor(label) {
+    this.part = drawn("rect", { class: "part", width: 0, height: 8, rx: 4 });
+    this.node = drawn("svg", {
+      class: "bar", viewBox: "0 0 300 8", preserveAspectRatio: "none", role: "img",
+      "aria-label": label,
+    });
+    this.node.append(drawn("rect", { class: "whole", width: 300, height: 8, rx: 4 }), this.part);
+    this.label = label;
+  }
+
+  /** Shows a share from 0 to 1. From `full` on it stands out. */
+  draw(share, full) {
+    this.node.classList.toggle("full", share >= full);
+    this.part.setAttribute("width", Math.max(0, Math.min(share, 1)) * 300);
+    this.node.setAttribute("aria-label", `${this.label}: ${Math.round(share * 100)}%`);
+  }
+}
+
+/** Replaces the rows of a table. A cell is a text, or a text and a class. */
+export function fill(body, rows, none) {
+  const columns = body.parentElement.querySelectorAll("th").length;
+  const made = rows.map((cells) => {
+    const row = element("tr");
+    for (const cell of cells) {
+      const [text, className] = Array.isArray(cell) ? cell : [cell];
+      row.append(element("td", className, text));
+    }
+    return row;
+  });
+  if (made.length === 0) {
+    const cell = element("td", "", none);
+    cell.colSpan = columns;
+    made.push(element("tr", "", cell));
+  }
+  body.replaceChildren(...made);
+}

@@ -22,19 +22,40 @@ use wire::binary::Request;
 /// Attempts to execute operations together, after which they are executed one after the other.
 const ATTEMPTS_MAX: usize = 100;
 
-/// An operation of a log.
+/// An entry of a log.
 pub(crate) struct Logged<'a> {
     /// The request, as logged.
     request: Request<'a>,
     content: Content<'a>,
-    /// Whether the operation succeeded on the server that logged it.
-    pub(crate) succeeded: bool,
 }
 
 enum Content<'a> {
-    One(Result<Operation<'a>, NoOperation>),
+    One(Part<'a>),
     /// Operations that are executed together.
-    Together(Vec<Logged<'a>>),
+    Together(Vec<Part<'a>>),
+}
+
+struct Part<'a> {
+    operation: Result<Operation<'a>, NoOperation>,
+    /// Whether the operation succeeded on the server that logged it.
+    succeeded: bool,
+}
+
+impl<'a> Part<'a> {
+    fn of(logged: &wire::update_log::Operation<'a>, model: Model) -> Self {
+        let operation = decode(&logged.request, model, Sender::Log);
+        Self { operation, succeeded: logged.succeeded }
+    }
+
+    /// Returns which records the operation changes.
+    fn scope(&self) -> Scope<'a> {
+        self.operation.as_ref().map_or(Scope::Nothing, Operation::scope)
+    }
+
+    /// Returns the key of the only record that the operation changes, if it is one.
+    fn key(&self) -> Option<&'a [u8]> {
+        self.scope().key()
+    }
 }
 
 impl<'a> Logged<'a> {
@@ -45,43 +66,37 @@ impl<'a> Logged<'a> {
         let part = |body| {
             let part = wire::update_log::Operation::parse(body)?;
             match part.parts() {
-                None => Ok(Self::of(part, model)),
+                None => Ok(Part::of(&part, model)),
                 Some(_) => Err(Invalid::BadParameters),
             }
         };
         let parts = bodies.iter().map(part).collect::<Result<_, _>>()?;
-        Ok(Self { request: operation.request, content: Content::Together(parts), succeeded: true })
+        Ok(Self { request: operation.request, content: Content::Together(parts) })
     }
 
     /// Returns an operation that is not of several.
     pub(crate) fn of(operation: wire::update_log::Operation<'a>, model: Model) -> Self {
-        let wire::update_log::Operation { request, succeeded } = operation;
-        let content = Content::One(decode(&request, model, Sender::Log));
-        Self { request, content, succeeded }
+        let content = Content::One(Part::of(&operation, model));
+        Self { request: operation.request, content }
     }
 
     /// Returns which records the operation changes.
     pub(crate) fn scope(&self) -> Scope<'a> {
         match &self.content {
-            Content::One(operation) => operation.as_ref().map_or(Scope::Nothing, Operation::scope),
+            Content::One(part) => part.scope(),
             Content::Together(_) => Scope::All,
         }
     }
 
     /// Returns the keys of the records that the operation changes, if each part changes one.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &'a [u8]> {
-        let parts = match &self.content {
-            Content::One(_) => std::slice::from_ref(self),
-            Content::Together(parts) => parts,
-        };
-        parts.iter().filter_map(Logged::key)
+        self.parts().iter().filter_map(Part::key)
     }
 
-    /// Returns the key of the only record that the operation changes, if it is one.
-    fn key(&self) -> Option<&'a [u8]> {
-        match self.scope() {
-            Scope::Key(key) => Some(key),
-            Scope::All | Scope::Nothing => None,
+    fn parts(&self) -> &[Part<'a>] {
+        match &self.content {
+            Content::One(part) => std::slice::from_ref(part),
+            Content::Together(parts) => parts,
         }
     }
 }
@@ -123,25 +138,23 @@ impl<'a> Replayer<'a> {
     pub(crate) fn replay(&mut self, source: Source, logged: &Logged<'_>) -> Result<bool, Error> {
         self.store.set_source(source);
         match &logged.content {
-            Content::One(operation) => {
-                let execute = || self.execute(&self.unlogged, operation, logged.succeeded);
-                self.store.replay(&logged.request, logged.scope(), || pass_over(execute()))
-            }
+            Content::One(part) => self.store.replay(&logged.request, part.scope(), || {
+                pass_over(self.execute(&self.unlogged, part))
+            }),
             Content::Together(parts) => {
-                let execute = || self.execute_together(parts).map(|()| true);
-                // Masters of this project log no such part.
-                if parts.iter().any(|part| matches!(part.scope(), Scope::All)) {
-                    return self.store.replay(&logged.request, Scope::All, execute);
-                }
                 let keys: Vec<&[u8]> = logged.keys().collect();
-                self.store.replay_together(&logged.request, &keys, execute)
+                // Masters of this project log no part that changes any record.
+                let is_of_any = parts.iter().any(|part| matches!(part.scope(), Scope::All));
+                let scope = if is_of_any { Scope::All } else { Scope::Several(&keys) };
+                let execute = || self.execute_together(parts).map(|()| true);
+                self.store.replay(&logged.request, scope, execute)
             }
         }
     }
 
     /// Executes operations as one transaction; one after the other if they cannot be one here.
-    fn execute_together(&self, parts: &[Logged<'_>]) -> Result<(), Error> {
-        for key in parts.iter().filter_map(Logged::key) {
+    fn execute_together(&self, parts: &[Part<'_>]) -> Result<(), Error> {
+        for key in parts.iter().filter_map(Part::key) {
             pass_over(self.unlogged.remove_expired(key))?;
         }
         for _ in 0..ATTEMPTS_MAX {
@@ -160,8 +173,7 @@ impl<'a> Replayer<'a> {
             }
         }
         for part in parts {
-            let Content::One(operation) = &part.content else { continue };
-            pass_over(self.execute(&self.unlogged, operation, part.succeeded))?;
+            pass_over(self.execute(&self.unlogged, part))?;
         }
         Ok(())
     }
@@ -171,22 +183,18 @@ impl<'a> Replayer<'a> {
     fn execute_within(
         &self,
         transaction: &StoreTransaction,
-        part: &Logged<'_>,
+        part: &Part<'_>,
     ) -> Result<bool, Error> {
         let store = transaction.store();
-        match &part.content {
-            Content::One(Ok(Operation::RemoveList { keys, every_value: true })) => {
-                for key in keys {
-                    if self.unlogged.count(key)? > 1 {
-                        return Ok(false);
-                    }
-                    store.remove(key)?;
+        if let Ok(Operation::RemoveList { keys, every_value: true }) = &part.operation {
+            for key in keys {
+                if self.unlogged.count(key)? > 1 {
+                    return Ok(false);
                 }
+                store.remove(key)?;
             }
-            Content::One(operation) => {
-                self.execute(store, operation, part.succeeded)?;
-            }
-            Content::Together(_) => {}
+        } else {
+            self.execute(store, part)?;
         }
         Ok(true)
     }
@@ -194,19 +202,19 @@ impl<'a> Replayer<'a> {
     /// Returns whether an operation has ended otherwise here than where it was logged. A database
     /// that evicts lacks records that others have, and no operation changes that.
     pub(crate) fn differs(&self, logged: &Logged<'_>, succeeded: bool) -> bool {
-        succeeded != logged.succeeded && !self.unlogged.evicts()
+        let was_success = match &logged.content {
+            Content::One(part) => part.succeeded,
+            // Only a transaction that was made is logged.
+            Content::Together(_) => true,
+        };
+        succeeded != was_success && !self.unlogged.evicts()
     }
 
-    fn execute(
-        &self,
-        store: &Store,
-        operation: &Result<Operation<'_>, NoOperation>,
-        succeeded: bool,
-    ) -> Result<bool, Error> {
-        let operation = match operation {
+    fn execute(&self, store: &Store, part: &Part<'_>) -> Result<bool, Error> {
+        let operation = match &part.operation {
             // Tokyo Tyrant logs calls that only read, too.
-            Ok(operation) if operation.is_read() => return Ok(succeeded),
-            Err(NoOperation::OfServer | NoOperation::InvalidRead) => return Ok(succeeded),
+            Ok(operation) if operation.is_read() => return Ok(part.succeeded),
+            Err(NoOperation::OfServer | NoOperation::InvalidRead) => return Ok(part.succeeded),
             Err(NoOperation::Invalid | NoOperation::RowOutsideTable) => return Ok(false),
             Ok(operation) => operation,
         };
@@ -232,7 +240,7 @@ impl<'a> Replayer<'a> {
         let mut number = None;
         match execute(&mut executor, operation, &mut number) {
             // Tokyo Tyrant logs this sum as a failure, though it is stored.
-            Ok(Outcome::Done) if number == Some(Number::Sum(i32::MIN)) => Ok(succeeded),
+            Ok(Outcome::Done) if number == Some(Number::Sum(i32::MIN)) => Ok(part.succeeded),
             Ok(outcome) => Ok(outcome == Outcome::Done),
             // No client reads a long result.
             Err(Stop::TooLong) => Ok(true),
@@ -245,7 +253,7 @@ impl<'a> Replayer<'a> {
     /// harmful, or `None` if it would not.
     pub(crate) fn state(&self, logged: &Logged<'_>) -> Option<u64> {
         match &logged.content {
-            Content::One(operation) => self.state_of(operation.as_ref().ok()?),
+            Content::One(part) => self.state_of(part.operation.as_ref().ok()?),
             // Their parts are resulting records, so they may be executed again, also after a part.
             Content::Together(_) => None,
         }

@@ -17,7 +17,7 @@ use super::replica_session::{out_of_place, refused};
 use crate::ops::replay::{Logged, Replayer};
 use crate::ops::served::Served;
 use crate::store::view::KEYS_AHEAD_MAX;
-use crate::update_log::{KeyPartitioning, Scope, Source, now_us};
+use crate::update_log::{KeyPartitioning, Source, now_us};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -365,11 +365,8 @@ impl<'a> Applier<'a> {
         if let Some(key) = Operation::peek_key(body) {
             return Ok(Some(key));
         }
-        match Logged::parse(body, self.served.model).map(|logged| logged.scope()) {
-            Ok(Scope::Key(key)) => Ok(Some(key)),
-            Ok(Scope::All | Scope::Nothing) => Ok(None),
-            Err(_) => Err(no_operation(timestamp_us)),
-        }
+        let logged = Logged::parse(body, self.served.model);
+        logged.map(|logged| logged.scope().key()).map_err(|_| no_operation(timestamp_us))
     }
 
     /// Prefetches the keys of operations, so that the cache misses of their lookups overlap.

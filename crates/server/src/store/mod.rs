@@ -266,21 +266,6 @@ impl Store {
         Ok(succeeded)
     }
 
-    /// Calls `execute` to replay operations on these keys that were logged together elsewhere. Logs
-    /// their request here.
-    pub(crate) fn replay_together(
-        &self,
-        request: &Request<'_>,
-        keys: &[&[u8]],
-        execute: impl FnOnce() -> Result<bool>,
-    ) -> Result<bool> {
-        let Some(log) = &self.log else { return execute() };
-        let guard = log.begin_many(&self.view.database, self.source, keys, self.may_wait)?;
-        let succeeded = execute()?;
-        self.append(&guard, request.clone(), succeeded);
-        Ok(succeeded)
-    }
-
     pub(crate) fn put(&self, key: &[u8], value: &[u8]) -> Result<Version> {
         self.put_with(key, value, Meta::NONE)
     }
@@ -620,7 +605,7 @@ impl Store {
     /// Logs the operations that restore records, together.
     pub(crate) fn log_records(&self, keys: &[&[u8]]) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        let guard = log.begin_many(&self.view.database, self.source, keys, self.may_wait)?;
+        let guard = self.begin(log, Scope::Several(keys))?;
         let mut take = |request: Request<'_>| self.append(&guard, request, true);
         keys.iter().try_for_each(|key| record_operations(&self.view, key, &mut take))
     }

@@ -7,7 +7,7 @@
 use super::Store;
 use super::events::Event;
 use super::view::View;
-use crate::update_log::is_relative;
+use crate::update_log::{Scope, is_relative};
 use cabinet::{Batch, BatchChange, Error, Meta, Result, Transaction};
 use parking_lot::{RwLock, RwLockWriteGuard};
 use std::sync::Arc;
@@ -150,7 +150,7 @@ impl Store {
             }
             keys.push(key);
         }
-        let guard = log.begin_many(&self.view.database, self.source, &keys, self.may_wait)?;
+        let guard = self.begin(log, Scope::Several(&keys))?;
         for key in keys {
             self.expire(&guard, key)?;
         }

@@ -55,7 +55,7 @@ impl<'l> ChangeGuard<'l> {
     }
 
     /// Returns the guard of changes that are made and logged together.
-    pub(super) fn of_many(log: &'l UpdateLog, source: Source, locks: Locks<'l>) -> Self {
+    pub(super) fn of_several(log: &'l UpdateLog, source: Source, locks: Locks<'l>) -> Self {
         let together = Together { source, changes: Vec::new(), bodies: RefCell::default() };
         let mut guard = Self::new(log, None, locks);
         guard.together = Some(together);

@@ -20,10 +20,31 @@ const LOCK_WAIT_MAX: Duration = Duration::from_micros(50);
 pub(crate) enum Scope<'k> {
     /// The record under a key.
     Key(&'k [u8]),
+    /// The records under several keys, whose changes are made and logged together.
+    Several(&'k [&'k [u8]]),
     /// Any record.
     All,
     /// No record.
     Nothing,
+}
+
+impl<'k> Scope<'k> {
+    /// Returns the key of the only record that the operation changes, if it is one.
+    pub(crate) fn key(self) -> Option<&'k [u8]> {
+        match self {
+            Self::Key(key) => Some(key),
+            Self::Several(_) | Self::All | Self::Nothing => None,
+        }
+    }
+
+    /// Returns the keys that the operation names.
+    pub(super) fn keys(&self) -> &[&'k [u8]] {
+        match self {
+            Self::Key(key) => std::slice::from_ref(key),
+            Self::Several(keys) => keys,
+            Self::All | Self::Nothing => &[],
+        }
+    }
 }
 
 /// Locks that an operation holds.
@@ -102,47 +123,29 @@ impl KeyLocks {
         scope: Scope<'_>,
         may_wait: bool,
     ) -> Option<Locks<'_>> {
-        let index = match scope {
+        let partition = |key: &[u8]| self.partitioning.partition(database, key, LOCKS);
+        let indices = match scope {
             Scope::Nothing => return Some(Locks::None),
             Scope::All => None,
-            Scope::Key(key) => self.partitioning.partition(database, key, LOCKS),
+            Scope::Several(keys) => keys.iter().map(|key| partition(key)).collect(),
+            Scope::Key(key) => match partition(key) {
+                Some(index) => {
+                    return Some(Locks::One { _lock: self.lock_index(index, may_wait)? });
+                }
+                None => None,
+            },
         };
-        match index {
-            Some(index) => self.lock_index(index, may_wait).map(|lock| Locks::One { _lock: lock }),
-            None => self.lock_indices(0..LOCKS, may_wait),
-        }
+        let mut indices: Vec<usize> = indices.unwrap_or_else(|| (0..LOCKS).collect());
+        // In ascending order, so that two threads that take several cannot deadlock.
+        indices.sort_unstable();
+        indices.dedup();
+        let locks = indices.into_iter().map(|index| self.lock_index(index, may_wait));
+        Some(Locks::Several { _locks: locks.collect::<Option<_>>()? })
     }
 
     fn lock_index(&self, index: usize, may_wait: bool) -> Option<MutexGuard<'_, ()>> {
         let lock = &self.locks[index];
         if may_wait { Some(lock.lock()) } else { lock.try_lock_for(LOCK_WAIT_MAX) }
-    }
-
-    /// Takes locks in ascending order, so that two threads that do so cannot deadlock.
-    fn lock_indices(
-        &self,
-        indices: impl IntoIterator<Item = usize>,
-        may_wait: bool,
-    ) -> Option<Locks<'_>> {
-        let locks = indices.into_iter().map(|index| self.lock_index(index, may_wait));
-        Some(Locks::Several { _locks: locks.collect::<Option<_>>()? })
-    }
-
-    /// Locks several keys, as [`Self::lock`] does.
-    pub(super) fn lock_many(
-        &self,
-        database: &Database,
-        keys: &[&[u8]],
-        may_wait: bool,
-    ) -> Option<Locks<'_>> {
-        let index = |key: &&[u8]| self.partitioning.partition(database, key, LOCKS);
-        let mut indices: Vec<usize> = match keys.iter().map(index).collect() {
-            Some(indices) => indices,
-            None => (0..LOCKS).collect(),
-        };
-        indices.sort_unstable();
-        indices.dedup();
-        self.lock_indices(indices, may_wait)
     }
 
     /// Locks all keys. Returns `None` if that takes longer than `wait_max`.
@@ -176,7 +179,7 @@ mod tests {
         assert!(held.is_some());
         assert!(order.lock(&database, Scope::Key(b"a"), false).is_none());
         assert!(order.lock(&database, Scope::All, false).is_none());
-        assert!(order.lock_many(&database, &[b"b", b"a"], false).is_none());
+        assert!(order.lock(&database, Scope::Several(&[b"b", b"a"]), false).is_none());
         assert!(order.lock(&database, Scope::Nothing, false).is_some());
         let free = (0..=255_u8)
             .filter(|key| order.lock(&database, Scope::Key(&[*key, 0]), false).is_some());

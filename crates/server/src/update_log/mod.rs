@@ -307,38 +307,22 @@ impl UpdateLog {
         self.check_failure()?;
         let locks =
             self.key_locks.lock(database, scope, may_wait).ok_or(cabinet::Error::WouldBlock)?;
-        if let (Some(own), Scope::Key(key), 0) = (&self.own_changes, scope, source.master) {
-            own.record(key, now_us());
+        if let (Some(own), 0) = (&self.own_changes, source.master) {
+            scope.keys().iter().for_each(|key| own.record(key, now_us()));
         }
-        let key = match scope {
-            Scope::Key(key) => Some(key),
-            Scope::All => None,
-            Scope::Nothing => return Ok(ChangeGuard::new(self, None, locks)),
-        };
-        let change = self.intend(source, key)?;
-        Ok(ChangeGuard::new(self, change, locks))
-    }
-
-    /// Begins a change of several records that are changed together, as [`Self::begin`] does. The
-    /// log gets one entry for all of them.
-    pub(crate) fn begin_many(
-        &self,
-        database: &Database,
-        source: Source,
-        keys: &[&[u8]],
-        may_wait: bool,
-    ) -> cabinet::Result<ChangeGuard<'_>> {
-        self.check_failure()?;
-        let locks = self.key_locks.lock_many(database, keys, may_wait);
-        let locks = locks.ok_or(cabinet::Error::WouldBlock)?;
-        let mut guard = ChangeGuard::of_many(self, source, locks);
-        for key in keys {
-            if let (Some(own), 0) = (&self.own_changes, source.master) {
-                own.record(key, now_us());
+        let change = match scope {
+            Scope::Key(key) => self.intend(source, Some(key))?,
+            Scope::All => self.intend(source, None)?,
+            Scope::Nothing => None,
+            Scope::Several(keys) => {
+                let mut guard = ChangeGuard::of_several(self, source, locks);
+                for key in keys {
+                    guard.add(self.intend(source, Some(key))?);
+                }
+                return Ok(guard);
             }
-            guard.add(self.intend(source, Some(key))?);
-        }
-        Ok(guard)
+        };
+        Ok(ChangeGuard::new(self, change, locks))
     }
 
     /// Fails while the log cannot be written.

@@ -656,3 +656,93 @@ fn libraries_have_the_formats_of_redis() {
         ("return redis.sha1hex('abc')", "$40|a9993e364706816aba3e25717850c26c9cd0d89d"),
     ]);
 }
+
+/// A transaction that kills another connection and runs until a channel has a subscriber, and that
+/// another client disturbs meanwhile, so that it is executed again. The record `k` is watched, or
+/// only read. Returns its reply and whether the connection was killed.
+fn disturbed_transaction(is_watched: bool) -> (String, bool) {
+    let server = Running::new(memory());
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let mut victim = server.connect();
+    let id = victim.call(&["CLIENT", "ID"]);
+    let loaded = other.eval("return redis.sha1hex('return 7')");
+    let loaded = loaded.split('|').nth(1).unwrap();
+    if is_watched {
+        client.check(&[(&["WATCH", "k"], "+OK")]);
+    }
+    let wait = "while redis.call('PUBSUB', 'NUMSUB', 'c')[2] == 0 do end return 1";
+    client.check(&[
+        (&["MULTI"], "+OK"),
+        (&["GET", "k"], "+QUEUED"),
+        (&["SCRIPT", "LOAD", "return 7"], "+QUEUED"),
+        (&["CLIENT", "KILL", "ID", &id[1..]], "+QUEUED"),
+        (&["EVAL", wait, "0"], "+QUEUED"),
+        (&["EVALSHA", loaded, "0"], "+QUEUED"),
+        (&["SET", "done", "1"], "+QUEUED"),
+    ]);
+    client.send(&["EXEC"]);
+    let deadline = Instant::now() + WAIT_MAX;
+    while other.call(&["SCRIPT", "EXISTS", loaded]) != "*1|:1" {
+        assert!(Instant::now() < deadline, "the transaction does not begin");
+    }
+    other.check(&[(&["SET", "k", "v"], "+OK"), (&["SUBSCRIBE", "c"], "*3|$9|subscribe|$1|c|:1")]);
+    let reply = client.reply().replace(loaded, "DIGEST");
+    victim.0.get_mut().write_all(b"PING\r\n").unwrap();
+    // A connection that was killed may be reset.
+    let is_alive = victim.0.fill_buf().is_ok_and(|bytes| bytes.starts_with(b"+PONG"));
+    (reply, !is_alive)
+}
+
+#[test]
+fn a_command_about_the_server_takes_effect_once_in_a_transaction_that_is_executed_again() {
+    let reply = "*6|$1|v|$40|DIGEST|:1|:1|:7|+OK".to_owned();
+    assert_eq!(disturbed_transaction(false), (reply, true));
+    // And not at all if the transaction is not made.
+    assert_eq!(disturbed_transaction(true), ("*-1".to_owned(), false));
+}
+
+#[test]
+fn scripts_that_do_not_end_leave_threads_to_other_requests() {
+    const SCRIPTS: usize = 8;
+    let server = Running::new(memory());
+    let mut other = server.connect();
+    let mut clients: Vec<Client> = (0..SCRIPTS).map(|_| server.connect()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        if number % 2 == 0 {
+            client.send(&["EVAL", "while true do end", "0"]);
+            continue;
+        }
+        client.check(&[(&["MULTI"], "+OK"), (&["EVAL", "while true do end", "0"], "+QUEUED")]);
+        client.send(&["EXEC"]);
+    }
+    // These need a thread that may wait, too.
+    for _ in 0..100 {
+        other.check(&[(&["DEL", "a", "b"], ":0")]);
+    }
+    // They end with the server, whether they have begun or not.
+}
+
+#[test]
+fn the_events_of_a_script_need_memory_of_all_requests() {
+    let config = Config { buffer_bytes_max: 8 << 20, ..config() };
+    let server = Running::with(config, memory(), unhurried());
+    let mut client = server.connect();
+    client.check(&[(&["CONFIG", "SET", "notify-keyspace-events", "KEA"], "+OK")]);
+    let (key, append) = ("k".repeat(60_000), "redis.call('append', KEYS[1], 'x')");
+    let repeated = |times: usize| format!("for i = 1, {times} do {append} end return 1");
+    let mut eval = |script: &str| client.call(&["EVAL", script, "1", &key]);
+    assert_eq!(eval(&repeated(50)), ":1");
+    let refused = eval(&repeated(200));
+    assert!(refused.starts_with("-OOM no memory"), "{refused}");
+    // Their memory is free again, and the change was not made.
+    assert_eq!(eval(&repeated(50)), ":1");
+    assert_eq!(client.call(&["STRLEN", &key]), ":100");
+    client.check(&[(&["MULTI"], "+OK")]);
+    let script = repeated(100);
+    for _ in 0..2 {
+        assert_eq!(client.call(&["EVAL", &script, "1", &key]), "+QUEUED");
+    }
+    let refused = client.call(&["EXEC"]);
+    assert!(refused.starts_with("-OOM no memory"), "{refused}");
+    assert_eq!(client.call(&["STRLEN", &key]), ":100");
+}

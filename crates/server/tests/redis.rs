@@ -435,6 +435,27 @@ fn long_values_need_memory_for_all_requests() {
     );
 }
 
+/// A long value is charged for once, also if it becomes longer.
+#[test]
+fn a_change_of_a_long_value_needs_memory_for_three_copies() {
+    let server = start_with(Config { buffer_bytes_max: 8 << 20, ..config() }, memory());
+    talk(
+        &mut server.connect(),
+        &[
+            ("SETBIT a 16777215 1", ":0"),
+            ("SETRANGE a 2097152 x", ":2097153"),
+            ("SETRANGE a 0 xyz", ":2097153"),
+            ("SETBIT a 16777224 1", ":0"),
+            ("BITFIELD a SET u8 16777232 1", "*1|:0"),
+            ("STRLEN a", ":2097155"),
+            (
+                "SETRANGE a 2900000 x",
+                "-OOM no memory for the value among all requests: try again later",
+            ),
+        ],
+    );
+}
+
 /// A change of a record that another client removes meanwhile brings nothing back.
 #[test]
 fn a_removed_record_stays_removed_while_others_set_its_expiry() {

@@ -179,10 +179,16 @@ fn a_record_that_is_evicted_raises_an_event() {
     // A value of a table is a row.
     let value = format!("a\0{}", "v".repeat(100_000));
     let on_disk = ["one.tch", "one.tcb", "one.tct"].map(named);
-    for name in ["*", "+"].into_iter().map(str::to_owned).chain(on_disk) {
+    let of_bytes = ["*", "+"].into_iter().map(str::to_owned).chain(on_disk);
+    let of_records = ["*".into(), "+".into(), named("two.tcb")].into_iter();
+    let names = of_bytes.map(|name| (name, false)).chain(of_records.map(|name| (name, true)));
+    for (name, is_of_records) in names {
         let mut options = Options::default();
         options.clock = Clock::default().handing_over(false);
-        options.capacity_bytes = 4 << 20;
+        match is_of_records {
+            true => options.capacity_records = 50,
+            false => options.capacity_bytes = 4 << 20,
+        }
         let database = options.open(&name).unwrap();
         let server = server("Ee", database);
         let (mut listener, mut client) = (listen(&server), server.connect());

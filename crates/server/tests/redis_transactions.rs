@@ -336,3 +336,35 @@ fn rights_are_checked_when_a_command_is_queued() {
         ],
     );
 }
+
+#[test]
+fn commands_about_the_server_have_their_replies_at_their_places() {
+    let server = start(memory());
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let id = first_line(&mut client, "CLIENT ID");
+    let id = id.trim_end();
+    talk(
+        &mut client,
+        &[
+            ("MULTI", "+OK"),
+            ("CLIENT GETNAME", "+QUEUED"),
+            ("SET a 1", "+QUEUED"),
+            ("CLIENT SETNAME me", "+QUEUED"),
+            ("SELECT 0", "+QUEUED"),
+            ("CLIENT GETNAME", "+QUEUED"),
+            ("CLIENT ID", "+QUEUED"),
+            ("SLOWLOG GET x", "+QUEUED"),
+            ("GET b", "+QUEUED"),
+            ("LASTSAVE", "+QUEUED"),
+            ("EXEC", "*9|$-1|+OK|+OK|+OK|$2|me"),
+        ],
+    );
+    client.expect(format!("{id}\r\n-ERR count should be greater than or equal to -1\r\n$-1\r\n:"));
+    client.read_until(b"\r\n");
+    // The own connection ends after all replies.
+    talk(&mut client, &[("MULTI", "+OK"), ("SET a 2", "+QUEUED")]);
+    let kill = format!("CLIENT KILL ID {} SKIPME no", &id[1..]);
+    talk(&mut client, &[(&kill, "+QUEUED"), ("INCR a", "+QUEUED"), ("EXEC", "*3|+OK|:1|:3")]);
+    client.expect_close();
+    talk(&mut other, &[("GET a", "$1|3")]);
+}

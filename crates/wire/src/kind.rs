@@ -27,14 +27,27 @@ impl Class {
     ];
 }
 
+/// Effect of requests that is seen outside of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// None: they read records, or nothing that others change.
+    None,
+    /// They change records or send messages, or may do so.
+    Change,
+    /// They concern their connection alone, and may be executed again.
+    Connection,
+    /// They read or change the state of the server.
+    Server,
+}
+
 /// The commands of a protocol.
 pub struct Commands {
     /// Number of the protocol, from 1 on.
     pub(crate) number: u8,
     /// Name of the protocol, as labels and lines have it.
     pub protocol: &'static str,
-    /// Names of the commands, which are the protocol's own, and their classes.
-    pub commands: &'static [(&'static str, Class)],
+    /// Names of the commands, which are the protocol's own, their classes and effects.
+    pub commands: &'static [(&'static str, Class, Effect)],
 }
 
 /// Kind of a request of any protocol. [`RequestKind::NONE`] is none that is counted.
@@ -57,11 +70,33 @@ pub trait Described<'i> {
     fn name(&self) -> Option<&'i [u8]>;
 }
 
-/// Declares the kinds of a protocol's requests. The number is that of the protocol, from 1 on.
+/// Returns the effect of a class. That of the class `Other` has to be given.
+macro_rules! effect {
+    (Read) => {
+        $crate::kind::Effect::None
+    };
+    (List) => {
+        $crate::kind::Effect::None
+    };
+    (Write) => {
+        $crate::kind::Effect::Change
+    };
+    (Script) => {
+        $crate::kind::Effect::Change
+    };
+    (Other $effect:ident) => {
+        $crate::kind::Effect::$effect
+    };
+}
+
+/// Declares the kinds of a protocol's requests: name, class, and the effect of one of the class
+/// `Other`. The number is that of the protocol, from 1 on.
 macro_rules! kinds {
     (
         $(#[$doc:meta])*
-        $name:ident $number:literal $protocol:literal { $($kind:ident $command:literal $class:ident;)* }
+        $name:ident $number:literal $protocol:literal {
+            $($kind:ident $command:literal $class:ident $($effect:ident)?;)*
+        }
     ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +110,11 @@ macro_rules! kinds {
             pub(crate) const COMMANDS: $crate::kind::Commands = $crate::kind::Commands {
                 number: $number,
                 protocol: $protocol,
-                commands: &[$(($command, $crate::kind::Class::$class),)*],
+                commands: &[$((
+                    $command,
+                    $crate::kind::Class::$class,
+                    $crate::kind::effect!($class $($effect)?),
+                ),)*],
             };
         }
 
@@ -88,4 +127,4 @@ macro_rules! kinds {
     };
 }
 
-pub(crate) use kinds;
+pub(crate) use {effect, kinds};

@@ -1,6 +1,6 @@
 //! The kinds of all protocols' requests.
 
-use crate::kind::{Class, Commands, RequestKind};
+use crate::kind::{Class, Commands, Effect, RequestKind};
 use crate::{binary, http, memcached, memcached_binary, redis};
 
 /// The commands of all protocols, by their numbers.
@@ -62,14 +62,20 @@ impl RequestKind {
         usize::from(self.protocol).checked_sub(1)
     }
 
-    fn row(self) -> Option<&'static (&'static str, Class)> {
+    fn row(self) -> Option<&'static (&'static str, Class, Effect)> {
         PROTOCOLS.get(self.place()?)?.commands.get(usize::from(self.command))
     }
 
     /// Returns the class of the command.
     #[must_use]
     pub fn class(self) -> Class {
-        self.row().map_or(Class::Other, |(_, class)| *class)
+        self.row().map_or(Class::Other, |(_, class, _)| *class)
+    }
+
+    /// Returns the effect of the command.
+    #[must_use]
+    pub fn effect(self) -> Effect {
+        self.row().map_or(Effect::None, |(_, _, effect)| *effect)
     }
 
     /// Returns the name of the protocol.
@@ -81,7 +87,7 @@ impl RequestKind {
     /// Returns the name of the command.
     #[must_use]
     pub fn command(self) -> &'static str {
-        self.row().map_or("none", |(name, _)| name)
+        self.row().map_or("none", |(name, ..)| name)
     }
 }
 
@@ -106,7 +112,10 @@ mod tests {
         assert!(numbers.eq(1..RequestKind::COUNT));
         assert_eq!(RequestKind::NONE.number(), 0);
         let commands = PROTOCOLS.iter().flat_map(|protocol| {
-            protocol.commands.iter().map(|(command, class)| (protocol.protocol, *command, *class))
+            protocol
+                .commands
+                .iter()
+                .map(|(command, class, _)| (protocol.protocol, *command, *class))
         });
         assert_eq!(all, commands.collect::<Vec<_>>());
         let order = Class::ALL.iter().enumerate();

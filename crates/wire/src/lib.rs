@@ -33,7 +33,7 @@ pub mod replication;
 mod sniff;
 pub mod update_log;
 
-pub use kind::{Class, Commands, Described, RequestKind};
+pub use kind::{Class, Commands, Described, Effect, RequestKind};
 pub use kinds::PROTOCOLS;
 pub use sniff::{Protocol, sniff, sniff_after_array};
 

@@ -26,6 +26,7 @@ const ALLOWED: &[&str] = &[
     "len",
     "order",
     "partitioning",
+    "pending_event_bytes",
     "record_bytes",
     "size_bytes",
     "stats",

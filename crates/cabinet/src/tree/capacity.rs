@@ -79,7 +79,11 @@ impl TreeEngine {
                 };
                 let key = loaded.page.view().key(0).to_vec();
                 let group = self.group(&mut state, &key);
+                let is_last = group.len() == 1;
                 self.make(&mut state, Operation::Remove(0), group, &key, &[], Meta::NONE)?;
+                if is_last {
+                    self.clock.report_evicted(&key);
+                }
             }
             self.complete_change(&mut state);
             // The bounds of a locked leaf do not change.

@@ -5,9 +5,11 @@
 
 mod histogram;
 mod requests;
+mod tally;
 
 pub(crate) use histogram::{Histogram, HistogramTotal};
 pub(crate) use requests::{RequestBatch, SLOTS, labels_of, slot_of};
+pub(crate) use tally::Tally;
 
 use parking_lot::Mutex;
 use std::sync::Arc;

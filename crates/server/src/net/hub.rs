@@ -43,7 +43,7 @@ impl Hub {
             .iter()
             .map(|load| Mailbox::new(Arc::clone(load)).map_err(Error::system("make an eventfd")))
             .collect::<Result<Arc<[Mailbox]>>>()?;
-        let pool = Arc::new(WorkerPool::new(config.pool_queue_max));
+        let pool = Arc::new(WorkerPool::new(config.pool_queue_max, config.pool_threads));
         let shared = Shared::new(config, database, loads, wake_pending(&mailboxes))?;
         let _ = shared.scheduler.set(Arc::clone(&pool) as _);
         let channels = Arc::clone(&shared.channels);

@@ -146,25 +146,46 @@ impl<'a> Replayer<'a> {
                 // Masters of this project log no part that changes any record.
                 let is_of_any = parts.iter().any(|part| matches!(part.scope(), Scope::All));
                 let scope = if is_of_any { Scope::All } else { Scope::Several(&keys) };
-                let execute = || self.execute_together(parts).map(|()| true);
-                self.store.replay(&logged.request, scope, execute)
+                let mut succeeded = true;
+                // It is logged here as there, and with it how its parts ended there.
+                let execute = || {
+                    succeeded = self.execute_together(parts)?;
+                    Ok(true)
+                };
+                self.store.replay(&logged.request, scope, execute)?;
+                Ok(succeeded)
             }
         }
     }
 
     /// Executes operations as one transaction; one after the other if they cannot be one here.
-    fn execute_together(&self, parts: &[Part<'_>]) -> Result<(), Error> {
+    /// Returns whether each of them ended as where it was logged.
+    fn execute_together(&self, parts: &[Part<'_>]) -> Result<bool, Error> {
+        let mut expired = Vec::new();
         for key in parts.iter().filter_map(Part::key) {
-            pass_over(self.unlogged.remove_expired(key))?;
+            if pass_over(self.unlogged.remove_expired(key))? {
+                expired.push(key);
+            }
         }
+        // The master has removed an expired record, too.
+        let is_alike = |part: &Part<'_>, succeeded| {
+            succeeded == part.succeeded || part.key().is_some_and(|key| expired.contains(&key))
+        };
         for _ in 0..ATTEMPTS_MAX {
             let transaction = self.unlogged.transaction(BATCH_BYTES_MAX);
-            let is_executed = |part| self.execute_within(&transaction, part).unwrap_or(false);
+            let mut are_alike = true;
+            let is_executed = |part| match self.execute_within(&transaction, part) {
+                Ok(Some(succeeded)) => {
+                    are_alike &= is_alike(part, succeeded);
+                    true
+                }
+                Ok(None) | Err(_) => false,
+            };
             if !parts.iter().all(is_executed) {
                 break;
             }
             match self.unlogged.commit(transaction) {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(are_alike),
                 // A client has changed such a record meanwhile.
                 Err(Error::Conflict) => {}
                 // It is too long for one change of this database.
@@ -172,31 +193,31 @@ impl<'a> Replayer<'a> {
                 Err(error) => return Err(error),
             }
         }
+        let mut are_alike = true;
         for part in parts {
-            pass_over(self.execute(&self.unlogged, part))?;
+            are_alike &= is_alike(part, pass_over(self.execute(&self.unlogged, part))?);
         }
-        Ok(())
+        Ok(are_alike)
     }
 
     /// Executes an operation within a transaction, which has one value for each key. Returns
-    /// whether that is possible.
+    /// whether it succeeded, `None` if that is not possible.
     fn execute_within(
         &self,
         transaction: &StoreTransaction,
         part: &Part<'_>,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<bool>, Error> {
         let store = transaction.store();
-        if let Ok(Operation::RemoveList { keys, every_value: true }) = &part.operation {
-            for key in keys {
-                if self.unlogged.count(key)? > 1 {
-                    return Ok(false);
-                }
-                store.remove(key)?;
+        let Ok(Operation::RemoveList { keys, every_value: true }) = &part.operation else {
+            return self.execute(store, part).map(Some);
+        };
+        for key in keys {
+            if self.unlogged.count(key)? > 1 {
+                return Ok(None);
             }
-        } else {
-            self.execute(store, part)?;
+            store.remove(key)?;
         }
-        Ok(true)
+        Ok(Some(true))
     }
 
     /// Returns whether an operation has ended otherwise here than where it was logged. A database
@@ -350,6 +371,68 @@ mod tests {
         Logged::of(operation, shared.served.model)
     }
 
+    /// Returns the body of an entry of operations that were executed together, each with whether it
+    /// succeeded.
+    fn together(parts: &[(Request<'_>, bool)]) -> Vec<u8> {
+        let mut bodies = wire::binary::StringsBuffer::default();
+        let mut body = Vec::new();
+        for (request, succeeded) in parts {
+            body.clear();
+            let part =
+                wire::update_log::Operation { request: request.clone(), succeeded: *succeeded };
+            part.encode(&mut body).expect("a short body");
+            bodies.push(&body).expect("a short body");
+        }
+        body.clear();
+        let whole = wire::update_log::Operation::transaction(bodies.strings());
+        whole.encode(&mut body).expect("a short body");
+        body
+    }
+
+    #[test]
+    fn a_part_of_a_transaction_that_ends_otherwise_is_a_difference() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("casket.tcb");
+        let disk = Database::open(path.to_str().expect("a name")).expect("a tree");
+        let (clock, time) = cabinet::Clock::manual(1000);
+        let mut options = cabinet::Options::default();
+        options.clock = clock.handing_over(true);
+        for database in [options.open("*").expect("a database in memory"), disk] {
+            let shared = Shared::for_test(Config::default(), database.clone());
+            let mut replayer = Replayer::new(&shared.served.database, &shared.served.budget);
+            let mut differs = |part: (Request<'_>, bool)| {
+                let body = together(&[(Request::Put { key: b"other", value: b"v" }, true), part]);
+                let logged = Logged::parse(&body, shared.served.model).expect("an operation");
+                let succeeded = replayer.replay(SOURCE, &logged).expect("room");
+                replayer.differs(&logged, succeeded)
+            };
+            let out = || Request::Out { key: b"k" };
+            let keep = |value| Request::PutKeep { key: b"k", value };
+            assert!(differs((out(), true)) && !differs((out(), false)));
+            assert!(!differs((keep(b"a"), true)) && differs((keep(b"b"), true)));
+            assert!(differs((out(), false)) && !differs((keep(b"c"), true)));
+            // Parts that cannot be one transaction here are executed one after the other.
+            if database.has_duplicates() {
+                database.put_duplicate(b"twice", b"1", cabinet::Side::After).expect("room");
+                database.put_duplicate(b"twice", b"2", cabinet::Side::After).expect("room");
+                let keys = strings(&[b"twice"]).expect("short arguments");
+                let function = Function::from_name(b"outlist");
+                let arguments = keys.strings();
+                let removes = Request::Misc { function, options: 0, arguments };
+                let body = together(&[(removes, true), (keep(b"d"), true)]);
+                let logged = Logged::parse(&body, shared.served.model).expect("an operation");
+                assert!(!replayer.replay(SOURCE, &logged).expect("room"));
+                assert_eq!(database.count(b"twice").expect("a tree"), 0);
+            } else {
+                let meta = cabinet::Meta { flags: 0, expires_at_ms: 2000 };
+                database.put_with(b"k", b"v", meta).expect("room");
+                time.set(3000);
+                // The master has removed the expired record.
+                assert!(!differs((out(), true)));
+            }
+        }
+    }
+
     #[test]
     fn a_sum_that_tokyo_tyrant_calls_a_failure_is_as_the_log_has_it() {
         let database = Database::open("*").expect("a database in memory");
@@ -374,21 +457,18 @@ mod tests {
         }
         let shared = Shared::for_test(Config::default(), disk.clone());
         let mut replayer = Replayer::new(&shared.served.database, &shared.served.budget);
-        let mut bodies = wire::binary::StringsBuffer::default();
         let calls: [(&[u8], &[&[u8]]); 3] =
             [(b"outlist", &[b"k"]), (b"put", &[b"k", b"b"]), (b"putlist", &[b"k", b"c"])];
-        for (name, arguments) in calls {
-            let arguments = strings(arguments).expect("short arguments");
-            let function = Function::from_name(name);
-            let request = Request::Misc { function, options: 0, arguments: arguments.strings() };
-            let mut body = Vec::new();
-            let operation = wire::update_log::Operation { request, succeeded: true };
-            operation.encode(&mut body).expect("a short body");
-            bodies.push(&body).expect("a short body");
-        }
-        let mut body = Vec::new();
-        let whole = wire::update_log::Operation::transaction(bodies.strings());
-        whole.encode(&mut body).expect("a short body");
+        let arguments = calls.map(|(_, arguments)| strings(arguments).expect("short arguments"));
+        let parts: Vec<_> = calls
+            .iter()
+            .zip(&arguments)
+            .map(|((name, _), arguments)| {
+                let function = Function::from_name(name);
+                (Request::Misc { function, options: 0, arguments: arguments.strings() }, true)
+            })
+            .collect();
+        let body = together(&parts);
         let logged = Logged::parse(&body, shared.served.model).expect("an operation");
         // A process was killed after the first part.
         disk.remove_all(b"k").expect("a tree");

@@ -30,7 +30,7 @@ pub(crate) use redis::{RedisSession, announce};
 pub use http::belongs_to_webdav;
 pub use redis::REDIS_VERSION;
 
-use crate::counters::{Count, Counters};
+use crate::counters::{Count, Counters, Tally};
 use crate::ops::acknowledgement::RefusalReason;
 use crate::ops::budget::Charge;
 use crate::ops::command_mask::{Command, CommandMask, Protocol};
@@ -61,6 +61,8 @@ pub(crate) struct Context<'a> {
     /// Whether this thread may wait.
     pub(crate) may_block: bool,
     pub(crate) counters: &'a Counters,
+    /// Counts of the present request, for protocols that add them at its end.
+    tally: Tally,
     pub(crate) session: &'a mut Session,
     /// File descriptor of the connection.
     pub(crate) descriptor: i32,
@@ -264,6 +266,7 @@ impl<'a> Context<'a> {
             database,
             may_block,
             counters,
+            tally: Tally::default(),
             session,
             descriptor,
             mutated: false,
@@ -377,6 +380,7 @@ impl<'a> Context<'a> {
             database,
             may_block: self.may_block,
             counters: self.counters,
+            tally: Tally::default(),
             session: self.session,
             descriptor: self.descriptor,
             mutated: false,

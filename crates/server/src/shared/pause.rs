@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use wire::redis::Command;
-use wire::{Class, RequestKind, binary, memcached, memcached_binary};
+use wire::{Class, Effect, RequestKind};
 
 /// Commands that no pause holds: with them a client ends the pause, logs in or leaves.
 const FREE: [Command; 5] =
@@ -10,23 +10,6 @@ const FREE: [Command; 5] =
 
 fn is_free(kind: RequestKind) -> bool {
     FREE.iter().any(|command| kind == RequestKind::from(*command))
-}
-
-/// Returns whether a request is known to change records or to send messages, as far as its kind
-/// tells.
-fn is_change(kind: RequestKind) -> bool {
-    let others = [
-        Command::Exec.into(),
-        Command::FlushDb.into(),
-        Command::FlushAll.into(),
-        Command::Publish.into(),
-        Command::SPublish.into(),
-        binary::Kind::Misc.into(),
-        binary::Kind::Vanish.into(),
-        memcached::Kind::FlushAll.into(),
-        memcached_binary::Kind::Flush.into(),
-    ];
-    matches!(kind.class(), Class::Write | Class::Script) || others.contains(&kind)
 }
 
 /// A pause of the requests of clients, in milliseconds since the server started.
@@ -75,7 +58,7 @@ impl Pause {
     pub(crate) fn holds(&self, now_ms: u64, kind: RequestKind) -> bool {
         !is_free(kind)
             && self.is_on(now_ms)
-            && (is_change(kind) || self.is_of_all.load(Ordering::Relaxed))
+            && (kind.effect() == Effect::Change || self.is_of_all.load(Ordering::Relaxed))
     }
 
     /// Returns whether a request has to wait that takes a thread that may wait. It may change
@@ -90,6 +73,7 @@ impl Pause {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::{binary, http, memcached, memcached_binary};
 
     #[test]
     fn a_pause_holds_changes_or_all_requests_until_its_end() {
@@ -104,6 +88,25 @@ mod tests {
         assert!(pause.holds(149, misc));
         assert!(pause.holds_pooled(149, info) && !pause.holds_pooled(149, get));
         assert!(!pause.holds_pooled(149, client));
+        for kind in RequestKind::all().filter(|kind| kind.effect() == Effect::Change) {
+            assert!(pause.holds(149, kind), "{} {}", kind.protocol(), kind.command());
+        }
+        for kind in RequestKind::all().filter(|kind| kind.class() == Class::Write) {
+            assert!(pause.holds(149, kind), "{} {}", kind.protocol(), kind.command());
+        }
+        let others = [
+            Command::Eval.into(),
+            Command::FlushAll.into(),
+            Command::SPublish.into(),
+            binary::Kind::Vanish.into(),
+            binary::Kind::Restore.into(),
+            memcached::Kind::FlushAll.into(),
+            memcached_binary::Kind::Flush.into(),
+            http::Kind::Post.into(),
+            // It may store an empty record.
+            http::WebDavKind::Lock.into(),
+        ];
+        assert!(others.iter().all(|kind| pause.holds(149, *kind)));
         // A shorter one changes nothing but what it holds.
         pause.begin(110, 5, true);
         assert!(pause.holds(149, get) && !pause.holds(149, client) && !pause.holds(149, auth));

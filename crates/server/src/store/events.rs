@@ -185,6 +185,10 @@ impl PendingEvents {
         Ok(())
     }
 
+    fn bytes(&self) -> usize {
+        self.0.lock().bytes
+    }
+
     /// Sends the events.
     pub(super) fn send(&self, events: &Events) {
         let pending = std::mem::take(&mut *self.0.lock());
@@ -230,6 +234,12 @@ impl super::Store {
     #[inline]
     pub(crate) fn raises_events(&self) -> bool {
         self.events.are_on()
+    }
+
+    /// Returns the memory of the events of the transaction, in bytes.
+    #[inline]
+    pub(crate) fn pending_event_bytes(&self) -> usize {
+        self.pending_events.as_ref().map_or(0, |pending| pending.bytes())
     }
 
     /// Sends an event, now or with those of the transaction, if it was chosen.

@@ -21,17 +21,17 @@ kinds! {
         AddInt "addint" Write;
         AddDouble "adddouble" Write;
         Ext "ext" Script;
-        Misc "misc" Other;
-        Sync "sync" Other;
-        Optimize "optimize" Other;
-        Vanish "vanish" Other;
-        Copy "copy" Other;
-        Restore "restore" Other;
-        SetMaster "setmst" Other;
-        Count "rnum" Other;
-        Size "size" Other;
-        Stat "stat" Other;
-        Replicate "repl" Other;
+        Misc "misc" Other Change;
+        Sync "sync" Other Server;
+        Optimize "optimize" Other Server;
+        Vanish "vanish" Other Change;
+        Copy "copy" Other Server;
+        Restore "restore" Other Change;
+        SetMaster "setmst" Other Server;
+        Count "rnum" Other None;
+        Size "size" Other None;
+        Stat "stat" Other Server;
+        Replicate "repl" Other Server;
     }
 }
 

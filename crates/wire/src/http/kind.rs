@@ -9,10 +9,10 @@ kinds! {
         Get "get" Read;
         Head "head" Read;
         Put "put" Write;
-        Post "post" Other;
+        Post "post" Other Change;
         Delete "delete" Write;
-        Options "options" Other;
-        Other "other" Other;
+        Options "options" Other None;
+        Other "other" Other None;
     }
 }
 
@@ -28,10 +28,10 @@ kinds! {
         Move "move" Write;
         ChangeProperties "proppatch" Write;
         FindProperties "propfind" List;
-        Lock "lock" Other;
-        Unlock "unlock" Other;
-        Options "options" Other;
-        Other "other" Other;
+        Lock "lock" Other Change;
+        Unlock "unlock" Other Server;
+        Options "options" Other None;
+        Other "other" Other None;
     }
 }
 

@@ -22,16 +22,16 @@ kinds! {
         MetaSet "ms" Write;
         MetaDelete "md" Write;
         MetaArithmetic "ma" Write;
-        MetaDebug "me" Other;
-        MetaNoOp "mn" Other;
-        FlushAll "flush_all" Other;
-        Verbosity "verbosity" Other;
-        Stats "stats" Other;
-        CacheMemoryLimit "cache_memlimit" Other;
-        Crawler "lru_crawler" Other;
-        Shutdown "shutdown" Other;
-        Version "version" Other;
-        Quit "quit" Other;
+        MetaDebug "me" Other None;
+        MetaNoOp "mn" Other None;
+        FlushAll "flush_all" Other Change;
+        Verbosity "verbosity" Other Server;
+        Stats "stats" Other Server;
+        CacheMemoryLimit "cache_memlimit" Other Server;
+        Crawler "lru_crawler" Other Server;
+        Shutdown "shutdown" Other Server;
+        Version "version" Other None;
+        Quit "quit" Other Connection;
     }
 }
 

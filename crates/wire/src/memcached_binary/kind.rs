@@ -17,15 +17,15 @@ kinds! {
         Delete "delete" Write;
         Increment "incr" Write;
         Decrement "decr" Write;
-        Flush "flush" Other;
-        NoOp "noop" Other;
-        Version "version" Other;
-        Stat "stat" Other;
-        Verbosity "verbosity" Other;
-        Quit "quit" Other;
-        SaslMechanisms "sasl_list_mechs" Other;
-        SaslAuthenticate "sasl_auth" Other;
-        SaslStep "sasl_step" Other;
+        Flush "flush" Other Change;
+        NoOp "noop" Other None;
+        Version "version" Other None;
+        Stat "stat" Other Server;
+        Verbosity "verbosity" Other Server;
+        Quit "quit" Other Connection;
+        SaslMechanisms "sasl_list_mechs" Other Connection;
+        SaslAuthenticate "sasl_auth" Other Connection;
+        SaslStep "sasl_step" Other Connection;
     }
 }
 

@@ -16,14 +16,14 @@ pub struct Shape {
     pub step: i8,
 }
 
-/// Declares the commands: name, class, arity, and the places of the first and the last key and the
-/// step between keys.
+/// Declares the commands: name, class, effect of one of the class `Other`, arity, and the places of
+/// the first and the last key and the step between keys.
 macro_rules! commands {
-    ($($command:ident $name:literal $class:ident $arity:literal ($first:literal $last:literal $step:literal);)*) => {
+    ($($command:ident $name:literal $class:ident $($effect:ident)? $arity:literal ($first:literal $last:literal $step:literal);)*) => {
         kinds! {
             /// Commands of Redis's protocol that the server knows.
             Command 6 "redis" {
-                $($command $name $class;)*
+                $($command $name $class $($effect)?;)*
             }
         }
 
@@ -99,38 +99,38 @@ commands! {
     RenameNx "renamenx" Write 3 (1 2 1);
     Copy "copy" Write -3 (1 2 1);
     MSetNx "msetnx" Write -3 (1 -1 2);
-    Multi "multi" Other 1 (0 0 0);
-    Exec "exec" Other 1 (0 0 0);
-    Discard "discard" Other 1 (0 0 0);
-    Watch "watch" Other -2 (1 -1 1);
-    Unwatch "unwatch" Other 1 (0 0 0);
+    Multi "multi" Other Connection 1 (0 0 0);
+    Exec "exec" Other Change 1 (0 0 0);
+    Discard "discard" Other Connection 1 (0 0 0);
+    Watch "watch" Other Connection -2 (1 -1 1);
+    Unwatch "unwatch" Other Connection 1 (0 0 0);
     Keys "keys" List 2 (0 0 0);
     Scan "scan" List -2 (0 0 0);
     RandomKey "randomkey" Read 1 (0 0 0);
-    DbSize "dbsize" Other 1 (0 0 0);
-    FlushDb "flushdb" Other -1 (0 0 0);
-    FlushAll "flushall" Other -1 (0 0 0);
-    Publish "publish" Other 3 (0 0 0);
-    Subscribe "subscribe" Other -2 (0 0 0);
-    PSubscribe "psubscribe" Other -2 (0 0 0);
-    SSubscribe "ssubscribe" Other -2 (0 0 0);
-    Unsubscribe "unsubscribe" Other -1 (0 0 0);
-    PUnsubscribe "punsubscribe" Other -1 (0 0 0);
-    SUnsubscribe "sunsubscribe" Other -1 (0 0 0);
-    SPublish "spublish" Other 3 (0 0 0);
-    PubSub "pubsub" Other -2 (0 0 0);
-    Ping "ping" Other -1 (0 0 0);
-    Echo "echo" Other 2 (0 0 0);
-    Auth "auth" Other -2 (0 0 0);
-    Hello "hello" Other -1 (0 0 0);
-    Reset "reset" Other 1 (0 0 0);
-    Quit "quit" Other -1 (0 0 0);
-    Select "select" Other 2 (0 0 0);
-    Client "client" Other -2 (0 0 0);
-    CommandInfo "command" Other -1 (0 0 0);
-    Config "config" Other -2 (0 0 0);
-    Info "info" Other -1 (0 0 0);
-    Time "time" Other 1 (0 0 0);
+    DbSize "dbsize" Other None 1 (0 0 0);
+    FlushDb "flushdb" Other Change -1 (0 0 0);
+    FlushAll "flushall" Other Change -1 (0 0 0);
+    Publish "publish" Other Change 3 (0 0 0);
+    Subscribe "subscribe" Other Connection -2 (0 0 0);
+    PSubscribe "psubscribe" Other Connection -2 (0 0 0);
+    SSubscribe "ssubscribe" Other Connection -2 (0 0 0);
+    Unsubscribe "unsubscribe" Other Connection -1 (0 0 0);
+    PUnsubscribe "punsubscribe" Other Connection -1 (0 0 0);
+    SUnsubscribe "sunsubscribe" Other Connection -1 (0 0 0);
+    SPublish "spublish" Other Change 3 (0 0 0);
+    PubSub "pubsub" Other Server -2 (0 0 0);
+    Ping "ping" Other None -1 (0 0 0);
+    Echo "echo" Other None 2 (0 0 0);
+    Auth "auth" Other Connection -2 (0 0 0);
+    Hello "hello" Other Connection -1 (0 0 0);
+    Reset "reset" Other Connection 1 (0 0 0);
+    Quit "quit" Other Connection -1 (0 0 0);
+    Select "select" Other Connection 2 (0 0 0);
+    Client "client" Other Server -2 (0 0 0);
+    CommandInfo "command" Other None -1 (0 0 0);
+    Config "config" Other Server -2 (0 0 0);
+    Info "info" Other Server -1 (0 0 0);
+    Time "time" Other None 1 (0 0 0);
     IncrByFloat "incrbyfloat" Write 3 (1 1 1);
     SetBit "setbit" Write 4 (1 1 1);
     GetBit "getbit" Read 3 (1 1 1);
@@ -146,15 +146,15 @@ commands! {
     EvalRo "eval_ro" Script -3 (0 0 0);
     EvalSha "evalsha" Script -3 (0 0 0);
     EvalShaRo "evalsha_ro" Script -3 (0 0 0);
-    Script "script" Other -2 (0 0 0);
-    Function "function" Other -2 (0 0 0);
+    Script "script" Other Server -2 (0 0 0);
+    Function "function" Other Server -2 (0 0 0);
     Object "object" Read -2 (2 2 1);
     Memory "memory" Read -2 (2 2 1);
-    Role "role" Other 1 (0 0 0);
-    Wait "wait" Other 3 (0 0 0);
-    LastSave "lastsave" Other 1 (0 0 0);
-    SlowLog "slowlog" Other -2 (0 0 0);
-    Latency "latency" Other -2 (0 0 0);
+    Role "role" Other Server 1 (0 0 0);
+    Wait "wait" Other Server 3 (0 0 0);
+    LastSave "lastsave" Other Server 1 (0 0 0);
+    SlowLog "slowlog" Other Server -2 (0 0 0);
+    Latency "latency" Other Server -2 (0 0 0);
 }
 
 /// A part of a command, named by its first argument.

@@ -138,8 +138,11 @@ impl LoopState {
         if !self.is_asking_log {
             let task = Task::AwaitDurable(durable);
             // A full queue does no harm: the next tick tries again.
-            self.is_asking_log =
-                self.hub.pool.submit(Job { event_loop: self.number, task }).is_ok();
+            self.is_asking_log = self
+                .hub
+                .pool
+                .submit(Job { event_loop: self.number, task, is_script: false })
+                .is_ok();
         }
     }
 

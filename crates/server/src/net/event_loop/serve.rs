@@ -29,7 +29,7 @@ use rustix::net::{RecvFlags, recv};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use wire::RequestKind;
+use wire::{Class, RequestKind};
 
 /// Incomplete requests shorter than this many bytes are kept without spare capacity.
 const SHORT_INPUT_BYTES: usize = BUFFER_BYTES / 2;
@@ -531,8 +531,11 @@ impl LoopState {
             let is_there = connection.is_there.insert(Arc::default());
             connection.session.client = Some(Arc::downgrade(is_there));
         }
+        let kind = connection.session.kind;
+        let is_script =
+            kind.class() == Class::Script || connection.session.redis.runs_scripts(kind);
         let task = Task::Execute(request_task(token, connection, request, charge, submitted));
-        let job = Job { event_loop: self.number, task };
+        let job = Job { event_loop: self.number, task, is_script };
         match self.hub.pool.submit(job) {
             Ok(()) => {
                 self.counters.count(Count::Pooled);
@@ -544,7 +547,7 @@ impl LoopState {
                     connection.session = *task.session;
                     connection.pooled = None;
                 }
-                self.park(token, connection, |hub| hub.pool.has_room());
+                self.park(token, connection, |hub| hub.pool.has_room(is_script));
                 false
             }
         }

@@ -1,7 +1,7 @@
 //! `BITFIELD`: numbers of up to 64 bits, at any bit of a value.
 
 use super::bits::{BAD_PLACE, bit_place, checked_bit_place};
-use super::room::room_for_value;
+use super::room::Growth;
 use super::{
     Decision, Failed, NO_INTEGER, SYNTAX, change, integer, read, reply, value_to_change,
     wait_if_long,
@@ -198,7 +198,7 @@ pub(super) fn execute(
     let version = context.session.redis.version;
     let changed = steps.iter().filter(|step| !matches!(step.action, Action::Get));
     let Some(bytes) = changed.map(|step| step.field.value_bytes()).max() else {
-        context.counters.count(Count::Get);
+        context.tally.count(Count::Get);
         let mut numbers: Vec<_> = steps.iter().map(|step| step.field.get(b"")).collect();
         read(context, key, |record| {
             numbers = steps.iter().map(|step| step.field.get(record.value)).collect();
@@ -210,10 +210,11 @@ pub(super) fn execute(
     if is_read_only {
         return Err("ERR BITFIELD_RO only supports the GET subcommand".into());
     }
-    let _charge = room_for_value(context, bytes)?;
-    context.counters.count(Count::Put);
+    let mut growth = Growth::to(context, bytes)?;
+    context.tally.count(Count::Put);
     let mut numbers = Vec::new();
     change(context, key, |found| {
+        growth.take(found)?;
         let (mut value, meta) = value_to_change(found);
         if value.len() < bytes {
             value.resize(bytes, 0);

@@ -1,7 +1,7 @@
 //! Commands on the bits of values: bit 0 is the highest of the first byte.
 
 use super::remove::remove_unmasked;
-use super::room::{SLOW_BYTES_MIN, room_for_value};
+use super::room::{Growth, SLOW_BYTES_MIN};
 use super::transaction::{atomically, check_keys};
 use super::{
     COPIES, Decision, Failed, NO_INTEGER, NO_ROOM, SYNTAX, change, integer, parts, read, reply,
@@ -61,10 +61,11 @@ pub(super) fn set(
         _ => return Err("ERR bit is not an integer or out of range".into()),
     };
     let (byte, shift) = (place / 8, 7 - place % 8);
-    let _charge = room_for_value(context, byte + 1)?;
-    context.counters.count(Count::Put);
+    let mut growth = Growth::to(context, byte + 1)?;
+    context.tally.count(Count::Put);
     let mut old = 0;
     change(context, key, |found| {
+        growth.take(found)?;
         let (mut value, meta) = value_to_change(found);
         if value.len() <= byte {
             value.resize(byte + 1, 0);
@@ -85,7 +86,7 @@ pub(super) fn get(
 ) -> Result<(), Failed> {
     let [key, place] = parts(arguments)?;
     let place = bit_place(place)?;
-    context.counters.count(Count::Get);
+    context.tally.count(Count::Get);
     let mut bit = 0;
     read(context, key, |record| {
         bit = record.value.get(place / 8).map_or(0, |byte| byte >> (7 - place % 8) & 1);
@@ -169,7 +170,7 @@ pub(super) fn count(
 ) -> Result<(), Failed> {
     let mut strings = arguments.iter();
     let key = strings.next().ok_or(SYNTAX)?;
-    context.counters.count(Count::Get);
+    context.tally.count(Count::Get);
     // As in Redis, only for a record the other arguments are checked.
     let ones = examine(context, key, |value| {
         let (first, last, is_in_bits) = match arguments.len() {
@@ -207,7 +208,7 @@ pub(super) fn position(
         1 => true,
         _ => return Err("ERR The bit argument must be 1 or 0.".into()),
     };
-    context.counters.count(Count::Get);
+    context.tally.count(Count::Get);
     let place = examine(context, key, |value| {
         let mut strings = strings.clone();
         if strings.len() > 3 {
@@ -288,7 +289,7 @@ pub(super) fn combine(
         if value.is_empty() {
             remove_unmasked(context, key)?;
         } else {
-            context.counters.count(Count::Put);
+            context.tally.count(Count::Put);
             let put = Operation::put(key, &value, Presence::Any);
             context.execute(&put, &mut NoReply)??;
         }
@@ -306,7 +307,7 @@ fn combined(
 ) -> Result<Vec<u8>, Failed> {
     let (mut value, mut charge) = (Vec::new(), Charge::none(&context.shared.served.budget));
     for (number, source) in keys.enumerate() {
-        context.counters.count(Count::Get);
+        context.tally.count(Count::Get);
         // The first one stays as it is, and one that is absent is empty.
         let operation = match (number, operation) {
             (0, BitOperation::And) => BitOperation::Or,

@@ -397,8 +397,6 @@ fn kill(
     };
     require_admin(context)?;
     let own = context.session.id;
-    // Its reply is sent before the own connection ends. A transaction has other replies to send.
-    let is_alone = !context.session.redis.transaction.is_executing();
     let found = Arc::new(Mutex::new(BTreeSet::new()));
     let ended = Arc::clone(&found);
     visit(context, move |client| {
@@ -407,11 +405,12 @@ fn kill(
         if is_met {
             ended.lock().insert(id);
         }
-        is_met && (id != own || !is_alone)
+        // The reply is sent before the own connection ends.
+        is_met && id != own
     })?;
     let found = found.lock();
     let killed = saturated(found.len());
-    let next = if is_alone && found.contains(&own) { Next::Close } else { Next::GoOn };
+    let next = if found.contains(&own) { Next::Close } else { Next::GoOn };
     match (is_old_form, killed) {
         (true, 0) => return Err("ERR No such client".into()),
         (true, _) => reply::simple(output, "OK"),

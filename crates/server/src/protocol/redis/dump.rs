@@ -21,14 +21,14 @@ pub(super) fn dump(
 ) -> Result<(), Failed> {
     let [key] = parts(arguments)?;
     let Some(found) = find(context, key)? else {
-        context.counters.count(Count::Get);
+        context.tally.count(Count::Get);
         reply::null(output, context.session.redis.version);
         return Ok(());
     };
     if found.value.len() >= SLOW_BYTES_MIN {
         context.wait()?;
     }
-    context.counters.count(Count::Get);
+    context.tally.count(Count::Get);
     let mut dump = Vec::new();
     wire::redis::dump(&mut dump, &found.value);
     context.check_length(dump.len())?;
@@ -113,7 +113,7 @@ pub(super) fn restore(
     let meta = Meta { flags: 0, expires_at_ms: expires_at_ms.map_or(0, stored) };
     let presence = if options.replaces { Presence::Any } else { Presence::Absent };
     let write = Write::new(key, Action::put(presence, &value, meta));
-    context.counters.count(Count::Put);
+    context.tally.count(Count::Put);
     match context.execute(&Operation::Write(write), &mut NoReply)?? {
         Outcome::Done => reply::simple(output, "OK"),
         // Another client has made the record meanwhile.

@@ -17,7 +17,7 @@ pub(super) fn add(
 ) -> Result<(), Failed> {
     let [key, amount] = parts(arguments)?;
     let amount = LongDouble::read(amount).ok_or(NO_FLOAT)?;
-    context.counters.count(Count::AddDouble);
+    context.tally.count(Count::AddDouble);
     let mut sum = String::new();
     change(context, key, |found| {
         let (number, meta) = match found {

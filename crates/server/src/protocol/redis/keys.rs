@@ -33,12 +33,12 @@ pub(super) fn remove(
     }
     let mut removed = 0;
     for key in arguments.iter() {
-        context.counters.count(Count::Out);
+        context.tally.count(Count::Out);
         let done = context.execute(&Operation::remove(key), &mut NoReply);
         let done = done.map_err(|halt| if removed > 0 { halt.after_a_change() } else { halt })?;
         match or_absent(done, Outcome::NoRecord)? {
             Outcome::Done => removed += 1,
-            _ => context.counters.count(Count::OutMiss),
+            _ => context.tally.count(Count::OutMiss),
         }
     }
     reply::integer(output, removed);
@@ -62,7 +62,7 @@ pub(super) fn count_present(
     for key in arguments.iter() {
         present += i64::from(is_present(context, key)?);
     }
-    context.counters.add(Count::ValueSize, arguments.len() as u64);
+    context.tally.add(Count::ValueSize, arguments.len() as u32);
     reply::integer(output, present);
     Ok(())
 }
@@ -132,7 +132,7 @@ pub(super) fn expire(
     let at_ms = TimeUnit::of_command(command).time(number, command)?;
     // A time in the past removes the record.
     let at_ms = u64::try_from(at_ms).unwrap_or(0);
-    context.counters.count(Count::Touch);
+    context.tally.count(Count::Touch);
     let is_masked = context.refuses(command_mask::Command::Out, command_mask::Protocol::Redis);
     let mut is_set = false;
     change(context, key, |found| {
@@ -163,7 +163,7 @@ pub(super) fn persist(
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     let [key] = parts(arguments)?;
-    context.counters.count(Count::Touch);
+    context.tally.count(Count::Touch);
     let mut is_changed = false;
     change(context, key, |found| {
         let found = found.filter(|found| found.expires_at_ms().is_some());
@@ -210,7 +210,7 @@ pub(super) fn rename(
 ) -> Result<(), Failed> {
     let [from, to] = parts(arguments)?;
     let only_if_absent = command == Command::RenameNx;
-    context.counters.count(Count::Put);
+    context.tally.count(Count::Put);
     check_keys(context, [from, to].into_iter())?;
     let is_renamed = atomically(context, |context| {
         let found = find(context, from)?.ok_or("ERR no such key")?;
@@ -270,7 +270,7 @@ pub(super) fn copy(
     if are_same(context, from, to) {
         return Err("ERR source and destination objects are the same".into());
     }
-    context.counters.count(Count::Put);
+    context.tally.count(Count::Put);
     check_keys(context, [from, to].into_iter())?;
     let is_copied = atomically(context, |context| {
         let Some(found) = find(context, from)? else { return Ok(false) };
@@ -293,7 +293,7 @@ pub(super) fn records(context: &mut Context<'_>) -> Result<u64, Failed> {
 
 /// Executes `DBSIZE`.
 pub(super) fn count(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
-    context.counters.count(Count::Records);
+    context.tally.count(Count::Records);
     let records = records(context)?;
     reply::integer(output, saturated(records));
     Ok(())
@@ -311,7 +311,7 @@ pub(super) fn clear(
     if arguments.len() > 1 || !arguments.iter().all(is_known) {
         return Err(SYNTAX.into());
     }
-    context.counters.count(Count::Vanish);
+    context.tally.count(Count::Vanish);
     context.execute(&Operation::Clear, &mut NoReply)??;
     reply::simple(output, "OK");
     Ok(())

@@ -69,7 +69,7 @@ pub(super) fn compare(
     }
     let row_bytes = size_of::<u32>() * first.len().min(second.len());
     let _charge = room_for_work(context, cells / 8 + row_bytes)?;
-    context.counters.add(Count::Get, 2);
+    context.tally.add(Count::Get, 2);
     let table = Table::new(first, second, !options.is_length);
     if options.is_length {
         reply::integer(output, table.length.into());

@@ -51,7 +51,7 @@ use wire::redis::{
     Arguments, Command, Content, Malformed, NoSubcommand, Progress, Request, parse, parse_resuming,
     refusal, refusal_of_part, unquote,
 };
-use wire::{Described, Parse};
+use wire::{Described, Parse, RequestKind};
 
 /// State of a connection of this protocol.
 #[derive(Debug, Default)]
@@ -81,6 +81,11 @@ impl RedisSession {
     #[inline]
     pub(crate) fn queued(&self) -> Option<usize> {
         self.transaction.queued()
+    }
+
+    /// Returns whether a request of this kind executes a transaction with scripts.
+    pub(crate) fn runs_scripts(&self, kind: RequestKind) -> bool {
+        kind == Command::Exec.into() && self.transaction.has_scripts()
     }
 
     /// Returns whether the present request waits for replicas.
@@ -162,6 +167,13 @@ fn perform(
     let step = finish(output, start, bytes, executed, refuse, |output| {
         reply::error(output, "ERR reply over the limit of this server");
     });
+    match step {
+        Step::Executed { .. } => context.tally.add_to(context.counters),
+        // It is counted when it is executed again.
+        Step::Incomplete { .. } | Step::Called { .. } | Step::Postponed | Step::Blocked { .. } => {
+            context.tally.clear();
+        }
+    }
     let is_publish =
         matches!(request.content, Content::Command(Command::Publish | Command::SPublish));
     if is_subscriber && is_publish && replies == Replies::On {
@@ -317,7 +329,7 @@ fn execute(
             return Err(Failed::Text(unknown(request)));
         }
         Content::Malformed(reason) => {
-            context.counters.count(Count::Refused);
+            context.tally.count(Count::Refused);
             reply::error(output, &format!("ERR Protocol error: {}", text_of_malformed(reason)));
             return Ok(Next::Refuse);
         }
@@ -441,7 +453,7 @@ fn run(
         Command::Scan => scan::scan(context, arguments, output)?,
         Command::RandomKey => scan::random(context, output)?,
         Command::Multi => transaction::begin(context, output)?,
-        Command::Exec => transaction::execute(context, output)?,
+        Command::Exec => return transaction::execute(context, output),
         Command::Discard => transaction::discard(context, output)?,
         Command::Watch => transaction::watch(context, arguments, output)?,
         Command::Unwatch => transaction::unwatch(context, output),

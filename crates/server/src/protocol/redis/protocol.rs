@@ -30,6 +30,8 @@ impl Protocol for Redis {
         if context.has_user() {
             return step(context, input, output);
         }
+        // A reload may have removed the user of a request that waits.
+        context.session.redis.wait = None;
         introduced(context, input, output, introduce, |_, _, output| {
             error(output, "NOAUTH Authentication required, and requests before it are short.");
         })
@@ -113,5 +115,73 @@ fn introduce(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> O
             error(output, "NOAUTH Authentication required.");
             Some(Step::Executed { bytes, next: Next::GoOn })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use crate::access::password::PasswordCost;
+    use crate::access::user_file::{UserEntry, UserFile};
+    use crate::access::users::Users;
+    use crate::counters::{Count, Counters};
+    use crate::protocol::session::Session;
+    use crate::shared::Shared;
+    use cabinet::Database;
+    use std::sync::Arc;
+
+    /// Executes a request. Returns the step, and the reply.
+    fn execute(
+        shared: &Shared,
+        may_block: bool,
+        counters: &Counters,
+        session: &mut Session,
+        request: &[u8],
+    ) -> (Step, String) {
+        let mut output = Vec::new();
+        let mut context = Context::new(shared, may_block, counters, session, 0);
+        let step = crate::protocol::step(&mut context, request, &mut output);
+        (step, String::from_utf8_lossy(&output).into_owned())
+    }
+
+    #[test]
+    fn a_wait_ends_when_its_user_is_removed() {
+        let users = |users| Arc::new(Users::of(UserFile { users }));
+        let entry = UserEntry::with_password("ann", b"secret", PasswordCost::MIN);
+        let before = users(vec![entry.expect("a user")]);
+        let config = Config { users: Some(Arc::clone(&before)), ..Config::default() };
+        let shared = Shared::for_test(config, Database::open("*").expect("a database"));
+        let (counters, mut session) = (Counters::default(), Session::default());
+        let user = before.find(b"ann").map(Arc::clone);
+        session.peer.get_or_insert_default().set_user(user);
+        let wait = b"*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$1\r\n0\r\n";
+        let mut execute = || {
+            let (step, reply) = execute(&shared, false, &counters, &mut session, wait);
+            let waiting = (session.redis.is_waiting(), shared.clients.waiting());
+            (step == Step::Postponed, reply, waiting)
+        };
+        assert_eq!(execute(), (true, String::new(), (true, 1)));
+        shared.users.as_ref().expect("users").replace(users(Vec::new()));
+        let refused = "-NOAUTH Authentication required.\r\n".to_owned();
+        assert_eq!(execute(), (false, refused, (false, 0)));
+    }
+
+    #[test]
+    fn a_request_that_is_executed_again_is_counted_once() {
+        let shared = Shared::for_test(Config::default(), Database::open("*").expect("a database"));
+        let (counters, mut session) = (Counters::default(), Session::default());
+        let mset = b"*5\r\n$4\r\nMSET\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\nb\r\n$1\r\n2\r\n";
+        let guard = shared.served.database.keep_commits_out();
+        let (step, _) = execute(&shared, false, &counters, &mut session, mset);
+        assert_eq!(step, Step::Blocked { bytes: mset.len() });
+        assert_eq!(counters.value(Count::Put), 0);
+        drop(guard);
+        let (step, reply) = execute(&shared, true, &counters, &mut session, mset);
+        assert_eq!(
+            (step, &*reply),
+            (Step::Executed { bytes: mset.len(), next: Next::GoOn }, "+OK\r\n")
+        );
+        assert_eq!(counters.value(Count::Put), 2);
     }
 }

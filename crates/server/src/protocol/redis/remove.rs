@@ -10,7 +10,7 @@ use crate::protocol::{Context, or_absent};
 /// Removes a record, if there is one, unless removals are masked.
 pub(super) fn remove_unmasked(context: &mut Context<'_>, key: &[u8]) -> Result<(), Failed> {
     unmasked(context, Command::Out)?;
-    context.counters.count(Count::Out);
+    context.tally.count(Count::Out);
     or_absent(context.execute(&Operation::remove(key), &mut NoReply)?, Outcome::NoRecord)?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Memory for long values, of which there is one budget for all requests.
 
-use super::{COPIES, Failed, NO_ROOM};
+use super::{COPIES, Failed, Found, NO_ROOM};
 use crate::ops::budget::Charge;
 use crate::ops::long::LONG_BYTES_MIN;
 use crate::protocol::Context;
@@ -15,6 +15,34 @@ pub(super) const SLOW_BYTES_MIN: usize = 64 << 10;
 /// thread that may wait.
 pub(super) fn room_for_value(context: &Context<'_>, bytes: usize) -> Result<Charge, Failed> {
     room(context, bytes, COPIES.saturating_mul(bytes))
+}
+
+/// Memory for a value that a change makes longer, besides that of the value that it finds.
+pub(super) struct Growth {
+    charge: Charge,
+    bytes: usize,
+}
+
+impl Growth {
+    /// Prepares for a value of at least this length in bytes. A long one is for a thread that may
+    /// wait.
+    pub(super) fn to(context: &Context<'_>, bytes: usize) -> Result<Self, Failed> {
+        if bytes >= LONG_BYTES_MIN {
+            context.wait()?;
+        }
+        Ok(Self { charge: Charge::none(&context.shared.served.budget), bytes })
+    }
+
+    /// Takes the memory for the copies, but for those that the found value is charged for.
+    pub(super) fn take(&mut self, found: Option<&Found>) -> Result<(), Failed> {
+        let is_long = |bytes: &usize| *bytes >= LONG_BYTES_MIN;
+        let charged = found.map(|found| found.value.len()).filter(is_long).unwrap_or(0);
+        let bytes = Some(self.bytes).filter(is_long).unwrap_or(0);
+        match self.charge.set(COPIES.saturating_mul(bytes.saturating_sub(charged))) {
+            true => Ok(()),
+            false => Err(NO_ROOM.into()),
+        }
+    }
 }
 
 /// Takes this memory, on a thread that may wait if it is much.

@@ -68,7 +68,7 @@ pub(super) fn matching(
         true => b"[min,max]",
         false => prefix_of(pattern),
     };
-    context.counters.count(Count::KeysWithPrefix);
+    context.tally.count(Count::KeysWithPrefix);
     let mut matching = Matching::new(pattern);
     let operation = Operation::KeysWithPrefix { prefix, max: usize::MAX };
     context.execute(&operation, &mut matching)??;
@@ -99,7 +99,7 @@ pub(super) fn scan(
     }
     pattern::check(pattern)?;
     let has_ids = context.shared.served.model.has_ids;
-    context.counters.count(Count::KeysWithPrefix);
+    context.tally.count(Count::KeysWithPrefix);
     let mut matching = Matching::new(pattern);
     let prefix = if has_ids { b"" } else { prefix_of(pattern) };
     let operation = Operation::KeyScan { prefix, from: cursor, min: count };
@@ -131,7 +131,7 @@ impl Reply for Key<'_> {
 
 /// Executes `RANDOMKEY`.
 pub(super) fn random(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
-    context.counters.count(Count::KeysWithPrefix);
+    context.tally.count(Count::KeysWithPrefix);
     if context.execute(&Operation::RandomKey, &mut Key(output))?? != Outcome::Done {
         reply::null(output, context.session.redis.version);
     }

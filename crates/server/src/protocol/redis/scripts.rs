@@ -18,7 +18,7 @@ use wire::redis::reply::Version;
 use wire::redis::{
     Arguments, Command, Content, NoSubcommand, Request, parse, refusal, refusal_of_part,
 };
-use wire::{Class, Parse, RequestKind};
+use wire::{Effect, Parse, RequestKind};
 
 /// Returns the interpreter of scripts.
 fn evaluator(context: &Context<'_>) -> Result<Arc<dyn Evaluator>, Failed> {
@@ -171,12 +171,13 @@ impl Host<'_, '_> {
         if !is_for_scripts(command) {
             return Err("ERR This Redis command is not allowed from script".into());
         }
-        if self.only_reads && changes(command) {
+        if self.only_reads && RequestKind::from(command).effect() == Effect::Change {
             return Err("ERR Write commands are not allowed from read-only scripts.".into());
         }
         transaction::check(self.context, command, arguments)?;
         transaction::check_keys(self.context, command.shape().keys(arguments))?;
-        run(self.context, command, part, arguments, output).map(drop)
+        run(self.context, command, part, arguments, output)?;
+        transaction::charge_events(self.context)
     }
 }
 
@@ -237,15 +238,6 @@ fn is_for_scripts(command: Command) -> bool {
             | Command::Wait
             | Command::Latency
     )
-}
-
-/// Returns whether a command is one that a script which only reads may not execute.
-fn changes(command: Command) -> bool {
-    let others = matches!(
-        command,
-        Command::FlushDb | Command::FlushAll | Command::Publish | Command::SPublish
-    );
-    others || RequestKind::from(command).class() == Class::Write
 }
 
 /// Executes `SCRIPT`.

@@ -98,7 +98,7 @@ pub(super) fn describe(
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
-    context.counters.count(Count::Stat);
+    context.tally.count(Count::Stat);
     let asks = |name: &str| arguments.iter().any(|one| one.eq_ignore_ascii_case(name.as_bytes()));
     let asks_all = asks("all") || asks("everything");
     let asks_default = arguments.is_empty() || asks("default");

@@ -1,7 +1,7 @@
 //! Commands on the values of keys.
 
 use super::keys::is_present;
-use super::room::{check_value_length, room_for_value};
+use super::room::{Growth, check_value_length};
 use super::time::{TimeUnit, bad_time};
 use super::transaction::{atomically, check_keys};
 use super::{
@@ -34,10 +34,10 @@ pub(super) fn get(
 /// Appends the value of a key, or its absence.
 #[inline]
 fn append_value(context: &mut Context<'_>, key: &[u8], output: &mut Vec<u8>) -> Result<(), Failed> {
-    context.counters.count(Count::Get);
+    context.tally.count(Count::Get);
     let found = context.execute(&Operation::Get { key }, &mut Value::new(output))?;
     if or_absent(found, Outcome::NoRecord)? != Outcome::Done {
-        context.counters.count(Count::GetMiss);
+        context.tally.count(Count::GetMiss);
         reply::null(output, context.session.redis.version);
     }
     Ok(())
@@ -113,7 +113,7 @@ pub(super) fn set(
         let meta = Meta { flags: 0, expires_at_ms };
         return put(context, key, value, meta, presence, output);
     }
-    context.counters.count(Count::Put);
+    context.tally.count(Count::Put);
     let is_met = |found: Option<&Found>| match presence {
         Presence::Any => true,
         Presence::Absent => found.is_none(),
@@ -145,7 +145,7 @@ fn put(
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     let write = Write::new(key, Action::put(presence, value, meta));
-    context.counters.count(Count::Put);
+    context.tally.count(Count::Put);
     match context.execute(&Operation::Write(write), &mut NoReply)?? {
         Outcome::Done => reply::simple(output, "OK"),
         _ => reply::null(output, context.session.redis.version),
@@ -160,7 +160,7 @@ pub(super) fn set_if_absent(
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     let [key, value] = parts(arguments)?;
-    context.counters.count(Count::PutKeep);
+    context.tally.count(Count::PutKeep);
     let write = Write::put(key, value, Presence::Absent);
     let outcome = context.execute(&Operation::Write(write), &mut NoReply)??;
     reply::integer(output, i64::from(outcome == Outcome::Done));
@@ -194,7 +194,7 @@ pub(super) fn get_and_set(
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     let [key, value] = parts(arguments)?;
-    context.counters.count(Count::Put);
+    context.tally.count(Count::Put);
     let before = change(context, key, |_| Ok(Decision::Put(value.to_vec(), Meta::NONE)))?;
     append_old(context, before.as_ref(), output);
     Ok(())
@@ -207,7 +207,7 @@ pub(super) fn get_and_remove(
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     let [key] = parts(arguments)?;
-    context.counters.count(Count::Out);
+    context.tally.count(Count::Out);
     let before = change(context, key, |_| Ok(Decision::Remove))?;
     append_old(context, before.as_ref(), output);
     Ok(())
@@ -234,7 +234,7 @@ pub(super) fn get_and_expire(
     if strings.next().is_some() {
         return Err(SYNTAX.into());
     }
-    context.counters.count(Count::Touch);
+    context.tally.count(Count::Touch);
     let before = change(context, key, |found| {
         let Some(found) = found else { return Ok(Decision::Keep) };
         let expires_at_ms = match expiry {
@@ -341,7 +341,7 @@ fn set_together(
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     permit_puts(context, arguments)?;
-    context.counters.add(Count::Put, arguments.len() as u64 / 2);
+    context.tally.add(Count::Put, arguments.len() as u32 / 2);
     let mut strings = arguments.iter();
     let records = std::iter::from_fn(|| Some((strings.next()?, strings.next()?)));
     let stored = context.local("transactions")?.put_together(records);
@@ -375,7 +375,7 @@ fn permit_puts(context: &mut Context<'_>, pairs: Arguments<'_>) -> Result<(), Ha
 fn put_each(context: &mut Context<'_>, pairs: Arguments<'_>) -> Result<(), Failed> {
     let (mut strings, mut has_stored) = (pairs.iter(), false);
     while let (Some(key), Some(value)) = (strings.next(), strings.next()) {
-        context.counters.count(Count::Put);
+        context.tally.count(Count::Put);
         let put = Operation::put(key, value, Presence::Any);
         let stored = context.execute(&put, &mut NoReply);
         stored.map_err(|halt| if has_stored { halt.after_a_change() } else { halt })??;
@@ -391,7 +391,7 @@ pub(super) fn append(
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     let [key, part] = parts(arguments)?;
-    context.counters.count(Count::PutCat);
+    context.tally.count(Count::PutCat);
     let mut written = Written::default();
     context.execute(&Operation::append(key, part), &mut written)??;
     if context.shared.served.model.has_rows {
@@ -409,7 +409,7 @@ pub(super) fn length(
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     let [key] = parts(arguments)?;
-    context.counters.count(Count::ValueSize);
+    context.tally.count(Count::ValueSize);
     length_of(context, key, output)
 }
 
@@ -431,7 +431,7 @@ pub(super) fn part(
     let [key, first, last] = parts(arguments)?;
     let first = integer(first).ok_or(NO_INTEGER)?;
     let last = integer(last).ok_or(NO_INTEGER)?;
-    context.counters.count(Count::Get);
+    context.tally.count(Count::Get);
     let found = find(context, key)?;
     let value = found.map(|found| found.value).unwrap_or_default();
     let length = value.len() as i64;
@@ -459,10 +459,11 @@ pub(super) fn overwrite(
     let end = at.saturating_add(part.len());
     let grown_bytes = if part.is_empty() { 0 } else { end };
     check_value_length(grown_bytes)?;
-    let _charge = room_for_value(context, grown_bytes)?;
-    context.counters.count(Count::Put);
+    let mut growth = Growth::to(context, grown_bytes)?;
+    context.tally.count(Count::Put);
     let mut bytes = 0;
     change(context, key, |found| {
+        growth.take(found)?;
         let (mut value, meta) = value_to_change(found);
         if part.is_empty() {
             bytes = value.len();
@@ -497,7 +498,7 @@ pub(super) fn add(
         true => amount.checked_neg().ok_or("ERR decrement would overflow")?,
         false => amount,
     };
-    context.counters.count(Count::AddInt);
+    context.tally.count(Count::AddInt);
     loop {
         let count = Counting {
             arithmetic: Arithmetic::AddSigned(amount),

@@ -3,19 +3,22 @@
 //! Each command of several records, and each `EXEC`, collects its changes and the versions of the
 //! records that it has read. They are written together, unless another client has changed such a
 //! record meanwhile: then all of it is executed again. A watched record is one that was read
-//! earlier.
+//! earlier. Commands about the server are executed once, after the changes are written.
 
 use super::channels::{Publications, is_for_subscribers};
 use super::room::SLOW_BYTES_MIN;
-use super::{Content, Failed, clients, reply, run, wait_if_long};
+use super::{Content, Failed, NO_ROOM, clients, reply, run, wait_if_long};
+use crate::ops::budget::Charge;
+use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::operation::Operation;
-use crate::protocol::{Context, Halt};
+use crate::protocol::{Context, Halt, Next};
 use crate::shared::evaluator::ScriptLogLevel;
-use cabinet::{Error, Version};
+use cabinet::{Error, Version as RecordVersion};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use wire::redis::reply::Version;
 use wire::redis::{Arguments, Command, Request, append_request, parse};
-use wire::{Class, Parse, RequestKind};
+use wire::{Class, Effect, Parse, RequestKind};
 
 /// Most bytes of the keys that a connection watches.
 const WATCHED_BYTES_MAX: usize = 1 << 20;
@@ -56,13 +59,15 @@ struct State {
     publications: Publications,
     /// Lines that its scripts write to the log.
     log: Vec<(ScriptLogLevel, String)>,
+    /// Charge for its events.
+    events: Option<Charge>,
 }
 
 /// Records that are watched.
 #[derive(Debug, Default)]
 struct Watched {
     /// By key, the version of the record, or none.
-    versions: BTreeMap<Box<[u8]>, Option<Version>>,
+    versions: BTreeMap<Box<[u8]>, Option<RecordVersion>>,
     bytes: usize,
 }
 
@@ -72,8 +77,10 @@ struct Queue {
     /// The commands as requests.
     requests: Vec<u8>,
     count: usize,
-    /// Whether a command is about the server, which must not be executed twice.
+    /// Whether a command is about the server.
     has_others: bool,
+    /// Whether a command executes a script.
+    has_scripts: bool,
     /// Whether a command was refused, so that none is executed.
     is_spoilt: bool,
 }
@@ -97,6 +104,12 @@ impl TransactionState {
     #[inline]
     pub(super) fn is_queueing(&self) -> bool {
         self.0.as_ref().is_some_and(|state| state.queue.is_some())
+    }
+
+    /// Returns whether a script is queued.
+    pub(super) fn has_scripts(&self) -> bool {
+        let queue = self.0.as_ref().and_then(|state| state.queue.as_ref());
+        queue.is_some_and(|queue| queue.has_scripts)
     }
 
     pub(super) fn is_executing(&self) -> bool {
@@ -165,13 +178,27 @@ pub(super) fn ends_queue(command: Command) -> bool {
     )
 }
 
-/// Returns whether a command reads or changes the state of the server.
+/// A command of a transaction that is executed after it.
+struct Deferred<'q> {
+    request: Request<'q>,
+    command: Command,
+    /// Place of its reply among those to the other commands, in bytes.
+    place: usize,
+    /// Version of the protocol that its client has chosen before it.
+    version: Version,
+}
+
+/// Returns whether a command is about the server.
 fn is_about_server(command: Command) -> bool {
-    let is_message = matches!(
-        command,
-        Command::Ping | Command::Echo | Command::Time | Command::Publish | Command::SPublish
-    );
-    RequestKind::from(command).class() == Class::Other && !is_message
+    RequestKind::from(command).effect() == Effect::Server
+}
+
+/// Returns whether a command is executed after the transaction, because it must not be executed
+/// twice, or without the transaction.
+fn is_deferred(command: Command, part: &str) -> bool {
+    // Later commands need the scripts that these load, which may be done again.
+    let is_of_scripts = command == Command::Script && matches!(part, "load" | "exists" | "help");
+    is_about_server(command) && !is_of_scripts
 }
 
 /// Executes `MULTI`.
@@ -201,6 +228,7 @@ pub(super) fn queue(
     append_request(&mut queue.requests, request.name, request.arguments);
     queue.count += 1;
     queue.has_others |= is_about_server(command);
+    queue.has_scripts |= RequestKind::from(command).class() == Class::Script;
     if queue.requests.len() > max {
         **queue = Queue { is_spoilt: true, ..Queue::default() };
         return Err("ERR the queued commands are over the limit of a request of this server".into());
@@ -293,14 +321,14 @@ pub(super) fn unwatch(context: &mut Context<'_>, output: &mut Vec<u8>) {
 }
 
 /// Returns the version of a record, or none.
-fn version_of(context: &mut Context<'_>, key: &[u8]) -> Result<Option<Version>, Failed> {
+fn version_of(context: &mut Context<'_>, key: &[u8]) -> Result<Option<RecordVersion>, Failed> {
     let mut version = None;
     super::read(context, key, |record| version = Some(record.version))?;
     Ok(version)
 }
 
 /// Executes `EXEC`.
-pub(super) fn execute(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
+pub(super) fn execute(context: &mut Context<'_>, output: &mut Vec<u8>) -> Result<Next, Failed> {
     if !context.session.redis.transaction.is_queueing() {
         return Err("ERR EXEC without MULTI".into());
     }
@@ -327,14 +355,16 @@ fn execute_queue(
     context: &mut Context<'_>,
     (queue, watched): &(Box<Queue>, Watched),
     output: &mut Vec<u8>,
-) -> Result<(), Failed> {
+) -> Result<Next, Failed> {
     if queue.is_spoilt {
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
     let (start, version) = (output.len(), context.session.redis.version);
     let until = Instant::now() + TIME_MAX;
+    let mut deferred = Vec::new();
     let is_executed = atomically(context, |context| {
         output.truncate(start);
+        deferred.clear();
         // An attempt before may have changed it.
         context.session.redis.version = version;
         for (key, version) in &watched.versions {
@@ -353,37 +383,101 @@ fn execute_queue(
                     "ERR the transaction takes longer than 10 s: nothing was changed".into()
                 );
             }
-            execute_one(context, &request, output)?;
-            context.check_length(output.len() - start)?;
             rest = &rest[bytes..];
+            let Content::Command(command) = request.content else { continue };
+            if is_deferred(command, part_of(command, &request)) {
+                let version = context.session.redis.version;
+                deferred.push(Deferred { request, command, place: output.len() - start, version });
+                continue;
+            }
+            execute_one(context, command, &request, output)?;
+            charge_events(context)?;
+            context.check_length(output.len() - start)?;
         }
         Ok(true)
     })?;
     if !is_executed {
         reply::null_array(output, context.session.redis.version);
+        return Ok(Next::GoOn);
     }
-    Ok(())
+    execute_deferred(context, &deferred, start, output)
+}
+
+/// Executes the commands that a transaction has left, and puts their replies at their places among
+/// those from `start` on. As the transaction is made, a reply that is too long is an error alone.
+fn execute_deferred(
+    context: &mut Context<'_>,
+    deferred: &[Deferred<'_>],
+    start: usize,
+    output: &mut Vec<u8>,
+) -> Result<Next, Failed> {
+    if deferred.is_empty() {
+        return Ok(Next::GoOn);
+    }
+    let (replies, version) = (output.split_off(start), context.session.redis.version);
+    let (mut next, mut done) = (Next::GoOn, 0);
+    for Deferred { request, command, place, version } in deferred {
+        output.extend_from_slice(&replies[done..*place]);
+        done = *place;
+        context.session.redis.version = *version;
+        let own = output.len();
+        let executed = execute_one(context, *command, request, output).and_then(|executed| {
+            context.check_length(output.len() - start + replies.len() - done)?;
+            Ok(executed)
+        });
+        match executed {
+            Ok(Next::GoOn) => {}
+            Ok(other) => next = other,
+            Err(_) => {
+                output.truncate(own);
+                reply::error(output, "ERR reply over the limit of this server");
+            }
+        }
+    }
+    output.extend_from_slice(&replies[done..]);
+    context.session.redis.version = version;
+    Ok(next)
+}
+
+/// Returns the name of the subcommand of a queued request, which was checked.
+fn part_of(command: Command, request: &Request<'_>) -> &'static str {
+    command.subcommand(request.arguments).unwrap_or_default()
 }
 
 /// Executes a queued command, and appends its reply. As in Redis, its failure does not undo the
 /// others.
 fn execute_one(
     context: &mut Context<'_>,
+    command: Command,
     request: &Request<'_>,
     output: &mut Vec<u8>,
-) -> Result<(), Failed> {
-    let Content::Command(command) = request.content else { return Ok(()) };
+) -> Result<Next, Failed> {
     let start = output.len();
     let arguments = request.arguments;
-    // It was checked when it was queued.
-    let part = command.subcommand(arguments).unwrap_or_default();
     let executed = check_keys(context, command.shape().keys(arguments))
-        .and_then(|()| run(context, command, part, arguments, output));
+        .and_then(|()| run(context, command, part_of(command, request), arguments, output));
     match executed {
-        // Commands that end the connection are not queued.
-        Ok(_) => Ok(()),
+        Ok(next) => Ok(next),
         Err(failed @ Failed::Whole(_)) => Err(failed),
-        Err(failed) => Ok(failed.reply_from(start, output)?),
+        Err(failed) => {
+            failed.reply_from(start, output)?;
+            Ok(Next::GoOn)
+        }
+    }
+}
+
+/// Takes the memory for the events of the changes that a transaction has collected.
+pub(super) fn charge_events(context: &mut Context<'_>) -> Result<(), Failed> {
+    let bytes = context.database.pending_event_bytes();
+    if bytes < LONG_BYTES_MIN {
+        return Ok(());
+    }
+    let budget = &context.shared.served.budget;
+    let state = context.session.redis.transaction.state();
+    let charge = state.events.get_or_insert_with(|| Charge::none(budget));
+    match charge.set(bytes) {
+        true => Ok(()),
+        false => Err(Failed::Whole(NO_ROOM.to_owned())),
     }
 }
 
@@ -417,15 +511,25 @@ pub(super) fn atomically<T>(
         context.session.redis.transaction.state().is_executing = true;
         let mut within = context.within(transaction.store());
         let result = run(&mut within);
-        context.charge = within.charge.take();
+        let (charge, tally) = (within.charge.take(), within.tally);
+        context.charge = charge;
         let state = context.session.redis.transaction.state();
         state.is_executing = false;
         let messages = std::mem::take(&mut state.publications);
         let log = std::mem::take(&mut state.log);
-        let result = result.inspect_err(|_| write_log(&log))?;
+        state.events = None;
+        let result = match result {
+            Ok(result) => result,
+            Err(failed) => {
+                tally.move_to(&mut context.tally);
+                write_log(&log);
+                return Err(failed);
+            }
+        };
         match database.commit(transaction) {
             Ok(has_changed) => {
                 context.mutated |= has_changed;
+                tally.move_to(&mut context.tally);
                 messages.send(&shared.channels);
                 write_log(&log);
                 return Ok(result);

@@ -131,7 +131,7 @@ impl Call {
     }
 
     /// Returns the object of a handle; `None` for NULL.
-    pub(crate) fn given<'c, T>(&'c self, handle: *const T) -> Option<&'c T> {
+    pub(crate) fn given<T>(&self, handle: *const T) -> Option<&T> {
         // SAFETY: a handle that is not NULL is one of the library's that was not freed. Only
         // exclusive handles are ever borrowed by `exclusive`.
         unsafe { handle.as_ref() }
@@ -143,6 +143,7 @@ impl Call {
     }
 
     /// Returns the object of a handle that one thread uses at a time.
+    #[expect(clippy::mut_from_ref, reason = "the object is not the call's, which is its lifetime")]
     pub(crate) fn exclusive<'c, T>(&'c self, name: &str, handle: *mut T) -> Result<&'c mut T> {
         // SAFETY: as in `given`; the header states that no other call uses it meanwhile.
         unsafe { handle.as_mut() }.ok_or_else(|| null(name))
@@ -279,6 +280,7 @@ impl<T> Out<*mut T> {
 }
 
 /// Frees memory that a function of this library has returned as a buffer. NULL is allowed.
+#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "only C calls it, like all functions")]
 #[unsafe(no_mangle)]
 pub extern "C" fn cabinet_free(buffer: *mut c_void) {
     // SAFETY: the buffer is from `Call::allocate`, or NULL, which `free` ignores.

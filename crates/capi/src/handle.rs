@@ -18,6 +18,7 @@ use crate::status::{
 use arc_swap::{ArcSwapOption, Guard};
 use cabinet_rs::{Database, Error, Transaction};
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub struct cabinet_database {
     /// Weak handles of what was made of this one.
     dependents: Mutex<Vec<Weak<dyn Dependent>>>,
     family: Arc<Family>,
+    /// Numbers within the family of this handle and of those that it was made of.
+    lineage: Vec<u64>,
 }
 
 /// Target of a handle.
@@ -54,8 +57,11 @@ impl Deref for Target {
 struct Family {
     /// Forks before the opening, see [`fork`].
     generation: u32,
-    /// Threads that are in a visitor of the results of a query, once for each.
-    visitors: Mutex<Vec<ThreadId>>,
+    /// Threads that are in a visitor of the results of a query, each with the lineage of the handle
+    /// that it searches by.
+    visitors: Mutex<Vec<(ThreadId, Vec<u64>)>>,
+    /// Number of the next handle.
+    next: AtomicU64,
 }
 
 /// Object that is closed with its database.
@@ -86,19 +92,22 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl cabinet_database {
     /// Returns the handle of a database that was opened.
     pub(crate) fn of(database: Database) -> Arc<Self> {
-        let family = Family { generation: fork::watched(), visitors: Mutex::default() };
-        Arc::new(Self::new(Target::Database(database), Arc::new(family)))
+        let generation = fork::watched();
+        let family = Family { generation, visitors: Mutex::default(), next: AtomicU64::new(0) };
+        Arc::new(Self::new(Target::Database(database), Arc::new(family), &[]))
     }
 
-    fn new(target: Target, family: Arc<Family>) -> Self {
+    fn new(target: Target, family: Arc<Family>, ancestors: &[u64]) -> Self {
+        let number = family.next.fetch_add(1, Ordering::Relaxed);
+        let lineage = [ancestors, &[number]].concat();
         let target = ArcSwapOption::from_pointee(target);
-        Self { target, dependents: Mutex::default(), family }
+        Self { target, dependents: Mutex::default(), family, lineage }
     }
 
     /// Returns another handle, which is closed with this one.
     pub(crate) fn derive(&self, make: impl FnOnce(&Database) -> Target) -> Result<Arc<Self>> {
         let opened = self.open()?;
-        let derived = Arc::new(Self::new(make(&opened), Arc::clone(&self.family)));
+        let derived = Arc::new(Self::new(make(&opened), Arc::clone(&self.family), &self.lineage));
         self.depend(Arc::downgrade(&derived) as Weak<dyn Dependent>);
         Ok(derived)
     }
@@ -145,19 +154,25 @@ impl cabinet_database {
             fn drop(&mut self) {
                 let mut visitors = lock(&self.0.visitors);
                 let this = thread::current().id();
-                if let Some(at) = visitors.iter().position(|visitor| *visitor == this) {
-                    visitors.swap_remove(at);
+                // The innermost one ends first.
+                if let Some(at) = visitors.iter().rposition(|(visitor, _)| *visitor == this) {
+                    visitors.remove(at);
                 }
             }
         }
-        lock(&self.family.visitors).push(thread::current().id());
+        lock(&self.family.visitors).push((thread::current().id(), self.lineage.clone()));
         let _leave = Leave(&self.family);
         run()
     }
 
-    /// Fails in a callback of the database.
+    /// Fails in a callback of this handle, or of one that was made of it.
     fn check_callback(&self, opened: &Opened) -> Result<()> {
-        let is_within = lock(&self.family.visitors).contains(&thread::current().id())
+        let this = thread::current().id();
+        let number = self.lineage.last();
+        let is_of_this = |(visitor, lineage): &(ThreadId, Vec<u64>)| {
+            *visitor == this && lineage.iter().any(|of| Some(of) == number)
+        };
+        let is_within = lock(&self.family.visitors).iter().any(is_of_this)
             // It waits for nothing, and fails in a callback that borrows a record.
             || matches!(opened.wait_durable(0), Err(Error::Reentrant));
         if is_within {

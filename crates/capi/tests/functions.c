@@ -506,6 +506,12 @@ static int note_row(void *context, const char *key, size_t key_length, const cab
     uint64_t count = 0;
     OK(cabinet_count(seen->database, &count, &error));
     IS(CABINET_REENTRANT, cabinet_close(seen->database, &error));
+    cabinet_database *transaction = NULL;
+    OK(cabinet_transaction_begin(seen->database, &transaction, &error));
+    OK(cabinet_put(transaction, TEXT("visited"), "name\0Vis", 8, &error));
+    OK(cabinet_transaction_commit(transaction, &error));
+    cabinet_database_free(transaction);
+    OK(cabinet_remove(seen->database, TEXT("visited"), &error));
     return seen->calls == seen->stop_after;
 }
 

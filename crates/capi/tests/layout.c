@@ -4,11 +4,9 @@
 
 #include <stdio.h>
 
-#define SIZE(type) printf("struct %s: %zu bytes\n", #type, sizeof(type))
 #define AT(type, member) printf("struct %s: %s at %zu\n", #type, #member, offsetof(type, member))
 
 int main(void) {
-    SIZE(cabinet_record);
     AT(cabinet_record, key);
     AT(cabinet_record, key_length);
     AT(cabinet_record, value);
@@ -16,17 +14,14 @@ int main(void) {
     AT(cabinet_record, version);
     AT(cabinet_record, expires_at_ms);
     AT(cabinet_record, flags);
-    SIZE(cabinet_replacement);
     AT(cabinet_replacement, value);
     AT(cabinet_replacement, value_length);
     AT(cabinet_replacement, expires_at_ms);
     AT(cabinet_replacement, flags);
-    SIZE(cabinet_put_options);
     AT(cabinet_put_options, size);
     AT(cabinet_put_options, expires_at_ms);
     AT(cabinet_put_options, flags);
     AT(cabinet_put_options, condition);
-    SIZE(cabinet_iterate_options);
     AT(cabinet_iterate_options, size);
     AT(cabinet_iterate_options, flags);
     AT(cabinet_iterate_options, reserved);
@@ -36,7 +31,6 @@ int main(void) {
     AT(cabinet_iterate_options, end_length);
     AT(cabinet_iterate_options, prefix);
     AT(cabinet_iterate_options, prefix_length);
-    SIZE(cabinet_open_options);
     AT(cabinet_open_options, size);
     AT(cabinet_open_options, kind);
     AT(cabinet_open_options, flags);

@@ -97,10 +97,21 @@ fn declarations(header: &str) -> Vec<String> {
         declaration.push_str(&format!("{separator}{line}"));
         let depth = declaration.matches('{').count() - declaration.matches('}').count();
         if depth == 0 && line.ends_with(';') {
-            declarations.push(std::mem::take(&mut declaration));
+            declarations.extend(of_structure(&declaration));
+            declaration.clear();
         }
     }
     declarations
+}
+
+/// Returns the lines of a declaration: one for each member of a structure, which may get more.
+fn of_structure(declaration: &str) -> Vec<String> {
+    let Some((name, rest)) = declaration.split_once(" {") else {
+        return vec![declaration.to_owned()];
+    };
+    let members = rest.split_once('}').map_or("", |(members, _)| members);
+    let line = |member: &str| format!("{name}: {}", member.trim());
+    members.split(';').filter(|member| !member.trim().is_empty()).map(line).collect()
 }
 
 /// Fails if the interface differs from the stored one.
@@ -145,7 +156,7 @@ mod tests {
     fn declarations_are_lines_without_comments() {
         assert_eq!(
             declarations(HEADER),
-            ["#define ONE 1", "typedef struct a { int b; } a;", "int f(int a, int b);"]
+            ["#define ONE 1", "typedef struct a: int b", "int f(int a, int b);"]
         );
     }
 

@@ -27,6 +27,9 @@ const SHARED: &str = "libcabinet.so.1";
 /// Libraries of the system that programs with the static library need.
 const SYSTEM_LIBRARIES: [&str; 5] = ["-lgcc_s", "-lutil", "-lrt", "-lm", "-ldl"];
 
+/// The command line of the page.
+const PKG_CONFIG: &str = "cc \"$2\" $(pkg-config --cflags $1 cabinet)";
+
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
 
 /// Exit code of valgrind for an error or a leak.
@@ -38,6 +41,9 @@ pub(crate) struct Options {
     /// Write the header and the dump of the binary interface, after a change of the functions.
     #[arg(long)]
     write: bool,
+    /// Install the optimized library, its header and cabinet.pc below this folder; test nothing.
+    #[arg(long, value_name = "PREFIX", conflicts_with = "write")]
+    install: Option<PathBuf>,
 }
 
 /// The library as it is installed, and a folder for programs.
@@ -63,13 +69,19 @@ enum Flavour {
 pub(crate) fn install() -> Result<()> {
     install_if_missing(&["valgrind", "--version"], "valgrind")?;
     install_if_missing(&["c++", "--version"], "g++")?;
+    install_if_missing(&["pkg-config", "--version"], "pkg-config")?;
     requirements::go().map(drop)
 }
 
 /// Builds the library and runs its tests.
 pub(crate) fn run_all(options: &Options) -> Result<()> {
+    if let Some(prefix) = &options.install {
+        run(&mut cargo(&["build", "--locked", "--release"])?)?;
+        return Face::put(&target()?.join("release"), &std::path::absolute(prefix)?).map(drop);
+    }
     install()?;
     let face = build(options.write)?;
+    fs::create_dir_all(&face.programs).context("cannot write to the target folder")?;
     interface::check(&face, options.write)?;
     for test in ["functions", "threads"] {
         for flavour in [Flavour::C, Flavour::Cpp, Flavour::Address] {
@@ -116,43 +128,64 @@ fn with_folder(program: &Path, by: &[String]) -> Result<(Command, tempfile::Temp
     Ok((command, folder))
 }
 
-/// Builds the library, checks its format and its header, and puts both where programs find them.
+/// Returns the folder in which the library is built.
+fn target() -> Result<PathBuf> {
+    std::path::absolute(target_folder().join("capi")).context("no target folder")
+}
+
+/// Returns cargo in the folder of the crate, whose settings name the linker.
+fn cargo(arguments: &[&str]) -> Result<Command> {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(arguments).env("CARGO_TARGET_DIR", target()?);
+    command.current_dir(workspace().join(FOLDER));
+    Ok(command)
+}
+
+/// Builds the library, checks its format, lints and header, and puts it where programs find it.
 fn build(is_written: bool) -> Result<Face> {
-    let target = std::path::absolute(target_folder().join("capi"))?;
-    let cargo = |arguments: &[&str]| {
-        let mut command = Command::new(env!("CARGO"));
-        command.args(arguments).env("CARGO_TARGET_DIR", &target);
-        if is_written {
-            command.env("CABINET_WRITE_HEADER", "1");
-        }
-        // Its own settings name the linker, which the folder below says.
-        command.current_dir(workspace().join(FOLDER));
-        command
-    };
-    run(&mut cargo(&["fmt", "--check"]))?;
-    run(&mut cargo(&["build", "--quiet", "--locked"]))?;
-    run(&mut cargo(&["test", "--quiet", "--locked"]))?;
-    let face = Face {
-        include: target.join("face/include"),
-        library: target.join("face/lib"),
-        programs: target.join("face/programs"),
-    };
-    for folder in [&face.include, &face.library, &face.programs] {
-        fs::create_dir_all(folder).context("cannot write to the target folder")?;
+    run(&mut cargo(&["fmt", "--check"])?)?;
+    let deny = ["--", "--deny", "warnings"];
+    run(cargo(&["clippy", "--quiet", "--locked", "--all-targets"])?.args(deny))?;
+    run(&mut cargo(&["build", "--quiet", "--locked"])?)?;
+    let mut tests = cargo(&["test", "--quiet", "--locked"])?;
+    if is_written {
+        tests.env("CABINET_WRITE_HEADER", "1");
     }
-    let header = workspace().join(FOLDER).join("include/cabinet.h");
-    fs::copy(header, face.include.join("cabinet.h")).context("the header")?;
-    let built = target.join("debug");
-    fs::copy(built.join("libcabinet.so"), face.library.join(SHARED)).context("the library")?;
-    fs::copy(built.join("libcabinet.a"), face.library.join("libcabinet.a"))?;
-    let link = face.library.join("libcabinet.so");
-    if !link.is_symlink() {
-        symlink(SHARED, link)?;
-    }
-    Ok(face)
+    run(&mut tests)?;
+    Face::put(&target()?.join("debug"), &target()?.join("face"))
 }
 
 impl Face {
+    /// Copies what was built, the header and cabinet.pc below a prefix.
+    fn put(built: &Path, prefix: &Path) -> Result<Self> {
+        let face = Self {
+            include: prefix.join("include"),
+            library: prefix.join("lib"),
+            programs: prefix.join("programs"),
+        };
+        let packages = face.library.join("pkgconfig");
+        for folder in [&face.include, &packages] {
+            fs::create_dir_all(folder)
+                .with_context(|| format!("cannot create {}", folder.display()))?;
+        }
+        let source = workspace().join(FOLDER);
+        let copy = |from: PathBuf, to: PathBuf| {
+            // A program may have the old one mapped.
+            let _ = fs::remove_file(&to);
+            fs::copy(from, &to).with_context(|| format!("cannot write {}", to.display())).map(drop)
+        };
+        copy(source.join("include/cabinet.h"), face.include.join("cabinet.h"))?;
+        copy(built.join("libcabinet.so"), face.library.join(SHARED))?;
+        copy(built.join("libcabinet.a"), face.library.join("libcabinet.a"))?;
+        let link = face.library.join("libcabinet.so");
+        let _ = fs::remove_file(&link);
+        symlink(SHARED, link).context("cannot link the library")?;
+        let package = fs::read_to_string(source.join("cabinet.pc.in")).context("cabinet.pc.in")?;
+        let package = package.replace("@prefix@", &prefix.display().to_string());
+        fs::write(packages.join("cabinet.pc"), package).context("cannot write cabinet.pc")?;
+        Ok(face)
+    }
+
     /// Compiles a program. Returns its path.
     fn compile(&self, source: &Path, flavour: Flavour) -> Result<PathBuf> {
         let name = source.file_stem().context("a source with a name")?.to_string_lossy();
@@ -218,8 +251,15 @@ fn page(face: &Face) -> Result<()> {
     for (number, program) in (1..).zip(programs) {
         let source = folder.path().join(format!("page{number}.c"));
         fs::write(&source, program)?;
-        let program = face.compile(&source, Flavour::C)?;
-        run(Command::new(program).current_dir(folder.path()))?;
+        for linking in ["--libs", "--libs --static"] {
+            run(Command::new("sh")
+                .args(["-euc", PKG_CONFIG, "sh", linking])
+                .arg(&source)
+                .env("PKG_CONFIG_PATH", face.library.join("pkgconfig"))
+                .current_dir(folder.path()))?;
+            let mut program = Command::new("./a.out");
+            run(program.env("LD_LIBRARY_PATH", &face.library).current_dir(folder.path()))?;
+        }
     }
     Ok(())
 }

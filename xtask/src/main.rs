@@ -6,6 +6,7 @@
 
 mod backup;
 mod benchmark;
+mod capi;
 mod cassandra;
 #[path = "../../crates/tls/tests/support/mod.rs"]
 mod certificates;
@@ -71,6 +72,8 @@ enum Command {
         #[arg(long)]
         chaos: bool,
     },
+    /// Build the library for C, and run its tests and examples.
+    Capi(capi::Options),
     /// Run third-party memcached, HTTP and Tokyo Tyrant clients against the server.
     Clients(Build),
     /// Kill the server under load many times, and check for lost writes and parts of transactions.
@@ -286,6 +289,7 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Test(options) => test::run(&options),
         Command::ClusterTest { nodes, only, chaos } => cassandra::test(nodes, only, chaos),
+        Command::Capi(options) => capi::run_all(&options),
         Command::Clients(build) => clients::run_all(build.profile()),
         Command::Crash { rounds, build } => crash::run(build.profile(), rounds),
         Command::Memcached { seed, conversations, build } => {

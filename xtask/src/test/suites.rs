@@ -22,6 +22,8 @@ pub(super) enum Need {
     Cassandra,
     /// cargo-semver-checks.
     SemverChecks,
+    /// valgrind, and compilers of C++ and Go.
+    Capi,
 }
 
 /// A suite.
@@ -195,6 +197,13 @@ const OWN: &[Own] = &[
         arguments: &["clients", "--debug"],
         needs: &[Need::Programs, Need::Python, Need::Languages],
         load: Load::Waiting,
+    },
+    Own {
+        name: "capi",
+        about: "the library for C: every function in C and C++, under valgrind and sanitizers",
+        arguments: &["capi"],
+        needs: &[Need::Capi],
+        load: Load::Busy,
     },
     Own {
         name: "tls-scan",

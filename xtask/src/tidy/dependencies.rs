@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("server", &["cabinet", "client", "tls", "wire"]),
     ("webdav", &["cabinet", "server", "tls", "wire"]),
     ("scripts", &["cabinet", "client", "server", "wire"]),
+    ("capi", &["cabinet"]),
     ("compare", &["cabinet", "tls"]),
     ("cluster", &["cabinet", "server", "tls", "wire"]),
     ("kv", &["cabinet", "client", "cluster", "scripts", "server", "tls", "webdav", "wire"]),

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const CRATES: &[&str] = &[
     "bin/src",
     "crates/cabinet/src",
+    "crates/capi/src",
     "crates/client/src",
     "crates/cluster/src",
     "crates/compare/src",

@@ -23,6 +23,7 @@ const PLAIN: &[&str] = &[
     "README.md",
     "bin",
     "crates/cabinet",
+    "crates/capi",
     "crates/client",
     "crates/cluster",
     "crates/compare",

@@ -1,0 +1,3 @@
+module cabinet_example
+
+go 1.21

@@ -1,0 +1,93 @@
+"""Embedded, persistent key-value databases.
+
+>>> import cabinet
+>>> with cabinet.open("*", codec="str", keys="str") as fruits:
+...     fruits["apple"] = "red"
+...     dict(fruits)
+{'apple': 'red'}
+"""
+
+from ._cabinet import Cursor, Meta, check, import_tokyo_cabinet, salvage
+from ._codecs import Codec
+from ._database import Batch, Database, Transaction, open
+from ._errors import (
+    BadColumnError,
+    BadNameError,
+    BadPatternError,
+    BadSearchError,
+    BatchTooLongError,
+    BusyError,
+    ClosedError,
+    ConflictError,
+    CorruptedError,
+    Error,
+    ForkedError,
+    IndexExistsError,
+    InternalError,
+    InUseError,
+    InvalidArgumentError,
+    IoError,
+    KeyTooLongError,
+    LateError,
+    LegacyFileError,
+    MissingKeyError,
+    NoIdError,
+    NoIndexError,
+    NoMemoryError,
+    NoSpaceError,
+    NotANumberError,
+    PoisonedError,
+    ReadOnlyError,
+    ReentrantError,
+    TooManyError,
+    UnavailableError,
+    UnsupportedError,
+    ValueTooLongError,
+    WrongKindError,
+)
+
+__all__ = [
+    "BadColumnError",
+    "BadNameError",
+    "BadPatternError",
+    "BadSearchError",
+    "Batch",
+    "BatchTooLongError",
+    "BusyError",
+    "ClosedError",
+    "Codec",
+    "ConflictError",
+    "CorruptedError",
+    "Cursor",
+    "Database",
+    "Error",
+    "ForkedError",
+    "InUseError",
+    "IndexExistsError",
+    "InternalError",
+    "InvalidArgumentError",
+    "IoError",
+    "KeyTooLongError",
+    "LateError",
+    "LegacyFileError",
+    "Meta",
+    "MissingKeyError",
+    "NoIdError",
+    "NoIndexError",
+    "NoMemoryError",
+    "NoSpaceError",
+    "NotANumberError",
+    "PoisonedError",
+    "ReadOnlyError",
+    "ReentrantError",
+    "TooManyError",
+    "Transaction",
+    "UnavailableError",
+    "UnsupportedError",
+    "ValueTooLongError",
+    "WrongKindError",
+    "check",
+    "import_tokyo_cabinet",
+    "open",
+    "salvage",
+]

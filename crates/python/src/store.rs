@@ -244,14 +244,26 @@ impl Store {
     ) -> PyResult<()> {
         let meta = meta_of(ttl, expires_at, flags)?;
         let mut batch = cabinet::Batch::new();
-        let pairs = match records.getattr_opt("items")? {
-            Some(items) => items.call0()?,
-            None => records.clone(),
-        };
-        for pair in pairs.try_iter()? {
-            let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
-            let (key, value) = (of_key(&key)?, self.codecs.encode(&value)?);
+        let mut put = |key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>| {
+            let (key, value) = (of_key(key)?, self.codecs.encode(value)?);
             batch.put(key.as_bytes(), value.as_bytes(), meta);
+            Ok::<(), PyErr>(())
+        };
+        // As in `dict.update`, a mapping has keys. Most have items, too, which are read faster.
+        let items = records.getattr_opt("items")?.map(|items| items.call0()).transpose()?;
+        match (items, records.getattr_opt("keys")?) {
+            (None, Some(keys)) => {
+                for key in keys.call0()?.try_iter()? {
+                    let key = key?;
+                    put(&key, &records.get_item(&key)?)?;
+                }
+            }
+            (pairs, _) => {
+                for pair in pairs.as_ref().unwrap_or(records).try_iter()? {
+                    let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
+                    put(&key, &value)?;
+                }
+            }
         }
         Ok(self.shared.change(py, |database| database.write(&batch))?)
     }

@@ -1,0 +1,383 @@
+"""`Deque` and `Index`: a sequence and an ordered mapping that are kept in a cache's folder.
+
+Their caches evict nothing. Every method is one atomic step.
+"""
+
+import operator
+from collections import OrderedDict
+from collections.abc import (
+    ItemsView,
+    KeysView,
+    Mapping,
+    MutableMapping,
+    Sequence,
+    ValuesView,
+)
+from contextlib import contextmanager
+
+from .cache import ENOVAL, Cache
+
+__all__ = ["Deque", "Index"]
+
+
+def _comparison(operation):
+    def compare(self, that):
+        if not isinstance(that, Sequence):
+            return NotImplemented
+        if operation is operator.eq and len(self) != len(that):
+            return False
+        if operation is operator.ne and len(self) != len(that):
+            return True
+        return operation(list(self), list(that))
+
+    return compare
+
+
+class Deque(Sequence):
+    """A deque like that of `collections`, in a folder.
+
+    With `maxlen`, items of the other side are removed when the deque would be longer. `options`
+    are those of `Cache`, such as `pickle` or `durability`.
+    """
+
+    def __init__(self, iterable=(), directory=None, maxlen=None, **options):
+        cache = Cache(directory, eviction_policy="none", **options)
+        self._begin(cache, iterable, maxlen)
+
+    @classmethod
+    def fromcache(cls, cache, iterable=(), maxlen=None):
+        """Returns a deque in a cache that is open. Its eviction policy should be "none"."""
+        deque = cls.__new__(cls)
+        deque._begin(cache, iterable, maxlen)
+        return deque
+
+    def _begin(self, cache, iterable, maxlen):
+        self._cache = cache
+        self._maxlen = float("inf") if maxlen is None else maxlen
+        self.extend(iterable)
+
+    @property
+    def cache(self):
+        """The `Cache` with the items."""
+        return self._cache
+
+    @property
+    def directory(self):
+        """Folder of the deque."""
+        return self._cache.directory
+
+    @property
+    def maxlen(self):
+        """Maximum number of items."""
+        return self._maxlen
+
+    @maxlen.setter
+    def maxlen(self, value):
+        self._maxlen = value
+        with self._cache.transact(retry=True):
+            while len(self._cache) > self._maxlen:
+                self.popleft()
+
+    def _at(self, index, function):
+        """Returns what a function returns for the key of an item."""
+        length = len(self._cache)
+        is_reverse = index < 0
+        skipped = -index - 1 if is_reverse else index
+        if skipped < length:
+            for key in self._cache.iterkeys(reverse=is_reverse):
+                if skipped:
+                    skipped -= 1
+                    continue
+                try:
+                    return function(key)
+                except KeyError:
+                    # Another thread has removed it: take the next one.
+                    continue
+        raise IndexError("deque index out of range")
+
+    def __getitem__(self, index):
+        return self._at(index, self._cache.__getitem__)
+
+    def __setitem__(self, index, value):
+        self._at(index, lambda key: self._cache.__setitem__(key, value))
+
+    def __delitem__(self, index):
+        self._at(index, self._cache.__delitem__)
+
+    def __len__(self):
+        return len(self._cache)
+
+    def __iter__(self):
+        return self._values(False)
+
+    def __reversed__(self):
+        return self._values(True)
+
+    def _values(self, is_reverse):
+        for key in self._cache.iterkeys(reverse=is_reverse):
+            try:
+                yield self._cache[key]
+            except KeyError:
+                pass
+
+    __eq__ = _comparison(operator.eq)
+    __ne__ = _comparison(operator.ne)
+    __lt__ = _comparison(operator.lt)
+    __le__ = _comparison(operator.le)
+    __gt__ = _comparison(operator.gt)
+    __ge__ = _comparison(operator.ge)
+    __hash__ = None
+
+    def __iadd__(self, iterable):
+        self.extend(iterable)
+        return self
+
+    def __repr__(self):
+        return f"{type(self).__name__}(directory={self.directory!r})"
+
+    def __getstate__(self):
+        return self._cache, self._maxlen
+
+    def __setstate__(self, state):
+        self._cache, self._maxlen = state
+
+    def append(self, value):
+        """Adds an item at the back."""
+        with self._cache.transact(retry=True):
+            self._cache.push(value, retry=True)
+            if len(self._cache) > self._maxlen:
+                self.popleft()
+
+    def appendleft(self, value):
+        """Adds an item at the front."""
+        with self._cache.transact(retry=True):
+            self._cache.push(value, side="front", retry=True)
+            if len(self._cache) > self._maxlen:
+                self.pop()
+
+    def extend(self, iterable):
+        """Adds items at the back, one after the other."""
+        for value in iterable:
+            self.append(value)
+
+    def extendleft(self, iterable):
+        """Adds items at the front, one after the other."""
+        for value in iterable:
+            self.appendleft(value)
+
+    def copy(self):
+        """Returns another object for the same deque."""
+        return type(self).fromcache(self._cache, maxlen=self._maxlen)
+
+    def count(self, value):
+        """Returns the number of items that equal a value."""
+        return sum(1 for item in self if item == value)
+
+    def clear(self):
+        """Removes all items."""
+        self._cache.clear(retry=True)
+
+    def _take(self, take, side, verb):
+        _, value = take(default=(None, ENOVAL), side=side, retry=True)
+        if value is ENOVAL:
+            raise IndexError(f"{verb} from an empty deque")
+        return value
+
+    def pop(self):
+        """Removes the last item, and returns it."""
+        return self._take(self._cache.pull, "back", "pop")
+
+    def popleft(self):
+        """Removes the first item, and returns it."""
+        return self._take(self._cache.pull, "front", "pop")
+
+    def peek(self):
+        """Returns the last item."""
+        return self._take(self._cache.peek, "back", "peek")
+
+    def peekleft(self):
+        """Returns the first item."""
+        return self._take(self._cache.peek, "front", "peek")
+
+    def remove(self, value):
+        """Removes the first item that equals a value. Fails with ValueError without one."""
+        for key in self._cache.iterkeys():
+            try:
+                if self._cache[key] == value:
+                    del self._cache[key]
+                    return
+            except KeyError:
+                # Another thread has removed it.
+                continue
+        raise ValueError("deque.remove(value): value not in deque")
+
+    def reverse(self):
+        """Reverses the order of the items."""
+        with self._cache.transact(retry=True):
+            values = list(self)
+            self._cache.clear(retry=True)
+            for value in reversed(values):
+                self._cache.push(value, retry=True)
+
+    def rotate(self, steps=1):
+        """Moves items from the back to the front, or from the front to the back if negative."""
+        if not isinstance(steps, int):
+            raise TypeError(f"steps={steps!r}: give an integer")
+        with self._cache.transact(retry=True):
+            length = len(self._cache)
+            if not length:
+                return
+            try:
+                for _ in range(abs(steps) % length):
+                    if steps > 0:
+                        self._cache.push(self.pop(), side="front", retry=True)
+                    else:
+                        self._cache.push(self.popleft(), retry=True)
+            except IndexError:
+                # All items that are left are those of files that are gone.
+                return
+
+    @contextmanager
+    def transact(self):
+        """Returns a context of a transaction, see `Cache.transact`."""
+        with self._cache.transact(retry=True):
+            yield
+
+
+class Index(MutableMapping):
+    """A mapping in the order of insertion, in a folder.
+
+    `Index(directory, mapping, key=value)`: the first argument may be the name of the folder, or
+    None for a new one for temporary files. Options of the cache such as `pickle=True` are given
+    by `Index.fromcache(Cache(directory, eviction_policy="none", pickle=True))`.
+    """
+
+    def __init__(self, *args, **kwargs):
+        if args and (args[0] is None or isinstance(args[0], (str, bytes))):
+            directory, *args = args
+        else:
+            directory = None
+        self._cache = Cache(directory, eviction_policy="none")
+        self.update(*args, **kwargs)
+
+    @classmethod
+    def fromcache(cls, cache, *args, **kwargs):
+        """Returns an index in a cache that is open. Its eviction policy should be "none"."""
+        index = cls.__new__(cls)
+        index._cache = cache
+        index.update(*args, **kwargs)
+        return index
+
+    @property
+    def cache(self):
+        """The `Cache` with the items."""
+        return self._cache
+
+    @property
+    def directory(self):
+        """Folder of the index."""
+        return self._cache.directory
+
+    def __getitem__(self, key):
+        return self._cache[key]
+
+    def __setitem__(self, key, value):
+        self._cache[key] = value
+
+    def __delitem__(self, key):
+        del self._cache[key]
+
+    def __contains__(self, key):
+        return key in self._cache
+
+    def __iter__(self):
+        return iter(self._cache)
+
+    def __reversed__(self):
+        return reversed(self._cache)
+
+    def __len__(self):
+        return len(self._cache)
+
+    def setdefault(self, key, default=None):
+        """Returns the value of a key. Stores `default` first if there is none."""
+        while True:
+            try:
+                return self[key]
+            except KeyError:
+                self._cache.add(key, default, retry=True)
+
+    def peekitem(self, last=True):
+        """Returns the last or first pair. Fails with KeyError without one."""
+        return self._cache.peekitem(last, retry=True)
+
+    def pop(self, key, default=ENOVAL):
+        """Removes a key and returns its value, or `default`; fails with KeyError without one."""
+        value = self._cache.pop(key, default=ENOVAL, retry=True)
+        if value is not ENOVAL:
+            return value
+        if default is ENOVAL:
+            raise KeyError(key)
+        return default
+
+    def popitem(self, last=True):
+        """Removes the last or first pair, and returns it. Fails with KeyError without one."""
+        with self._cache.transact(retry=True):
+            key, value = self._cache.peekitem(last, retry=True)
+            del self._cache[key]
+        return key, value
+
+    def push(self, value, prefix=None, side="back"):
+        """Stores a value at a side of a queue, see `Cache.push`."""
+        return self._cache.push(value, prefix, side, retry=True)
+
+    def pull(self, prefix=None, default=(None, None), side="front"):
+        """Removes the pair at a side of a queue, and returns it, see `Cache.pull`."""
+        return self._cache.pull(prefix, default, side, retry=True)
+
+    def clear(self):
+        """Removes all pairs."""
+        self._cache.clear(retry=True)
+
+    def keys(self):
+        return KeysView(self)
+
+    def values(self):
+        return ValuesView(self)
+
+    def items(self):
+        return ItemsView(self)
+
+    def __eq__(self, other):
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        if len(self) != len(other):
+            return False
+        if isinstance(other, (Index, OrderedDict)):
+            return all(one == two for one, two in zip(self.items(), other.items()))
+        return all(key in other and value == other[key] for key, value in self.items())
+
+    def __ne__(self, other):
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
+    __hash__ = None
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.directory!r})"
+
+    def __getstate__(self):
+        return self._cache
+
+    def __setstate__(self, state):
+        self._cache = state
+
+    def memoize(self, name=None, typed=False, ignore=()):
+        """Returns a decorator that stores the results of a function, see `Cache.memoize`."""
+        return self._cache.memoize(name, typed, ignore=ignore)
+
+    @contextmanager
+    def transact(self):
+        """Returns a context of a transaction, see `Cache.transact`."""
+        with self._cache.transact(retry=True):
+            yield

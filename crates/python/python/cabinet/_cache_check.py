@@ -2,6 +2,7 @@
 
 import os
 import os.path
+from threading import get_ident
 
 from ._cache_storage import (
     ENTRY_EXPIRY,
@@ -11,7 +12,7 @@ from ._cache_storage import (
     ENTRY_RERANK,
     ENTRY_ROW,
     ENTRY_TAG,
-    TREE_NAME,
+    FILE_NAME,
     Row,
     after,
 )
@@ -88,13 +89,19 @@ def _check_files(storage, fix, warn):
     from .cache import EmptyDirWarning, UnknownFileWarning
 
     for filename in storage.files():
+        if FILE_NAME.fullmatch(filename) and storage.writing - {get_ident()}:
+            # It may be that of a value that another thread is storing.
+            continue
         if storage.get(ENTRY_FILE + filename.encode("utf-8")) is None:
             warn(f"no row has the file {os.path.join(storage.directory, filename)}", UnknownFileWarning)
             if fix:
                 storage.remove_file(filename)
-    for folder, folders, names in os.walk(storage.directory, topdown=False):
-        is_ours = folder == storage.directory or TREE_NAME in folder.split(os.sep)
-        if not is_ours and not os.listdir(folder):
-            warn(f"the folder {folder} is empty", EmptyDirWarning)
-            if fix:
-                os.rmdir(folder)
+    for folder in storage.empty_folders():
+        path = os.path.join(storage.directory, folder)
+        warn(f"the folder {path} is empty", EmptyDirWarning)
+        if fix:
+            try:
+                os.rmdir(path)
+            except OSError:
+                # Another thread has begun to write a file in it.
+                pass

@@ -69,8 +69,9 @@ ROWS_AT_ONCE = 500
 #: Seconds that closing waits for a transaction of another thread.
 CLOSE_SECONDS = 10
 
-#: Files of values, as `Disk.filename` names them.
+#: Files of values, as `Disk.filename` names them, and their folders.
 FILE_NAME = re.compile(r"[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{28}\.val")
+FOLDER_NAME = re.compile(r"[0-9a-f]{2}(/[0-9a-f]{2})?")
 
 ENTRY_ROW, ENTRY_ORDER, ENTRY_EXPIRY, ENTRY_TAG = b"k", b"r", b"e", b"t"
 ENTRY_RANK, ENTRY_RERANK, ENTRY_FILE = b"o", b"u", b"f"
@@ -363,6 +364,8 @@ class Storage:
         self._notes = {}
         self.policy = self._rank = None
         self.notes_reads = False
+        #: Threads that are storing a value, and so may have written its file already.
+        self.writing = set()
         path = os.path.join(directory, TREE_NAME)
         self.store = _cabinet.Store(path, **options)
         try:
@@ -771,10 +774,13 @@ class Storage:
                 return
 
     def remove_orphans(self):
-        """Removes the files of values that no row has: those of changes that a kill has undone."""
+        """Removes the files of values that no row has, and empty folders: what a kill has left."""
         for filename in self.files():
             if FILE_NAME.fullmatch(filename) and self.get(b"f" + filename.encode("utf-8")) is None:
                 self.remove_file(filename)
+        for folder in self.empty_folders():
+            if FOLDER_NAME.fullmatch(folder):
+                os.rmdir(os.path.join(self.directory, folder))
 
     def files(self):
         """Iterates over the files below the folder, without those of the tree."""
@@ -782,8 +788,17 @@ class Storage:
             if folder == self.directory and TREE_NAME in folders:
                 folders.remove(TREE_NAME)
             for name in names:
-                path = os.path.relpath(os.path.join(folder, name), self.directory)
-                yield path.replace(os.sep, "/")
+                yield self._name_of(os.path.join(folder, name))
+
+    def empty_folders(self):
+        """Iterates over the empty folders below the folder. They may be removed meanwhile."""
+        for folder, _, _ in os.walk(self.directory, topdown=False):
+            name = self._name_of(folder)
+            if name != "." and name.split("/")[0] != TREE_NAME and not os.listdir(folder):
+                yield name
+
+    def _name_of(self, path):
+        return os.path.relpath(path, self.directory).replace(os.sep, "/")
 
 
 # Storages of this process that are open, by the real path of their folder.

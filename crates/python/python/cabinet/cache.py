@@ -21,6 +21,7 @@ import time
 import warnings
 import zlib
 from itertools import islice
+from threading import get_ident
 
 from . import _values
 from ._cache_storage import (
@@ -463,21 +464,27 @@ class Cache:
 
         The file of the value is removed if that fails, or returns False.
         """
-        stored = self._disk.store(value, read, key=key)
-        filename = stored[2]
-        if filename is None:
-            with self._transact(retry) as storage:
-                return change(storage, stored, *args)
-        changed = False
+        writing = (self._storage or self._open({})).writing
+        thread = get_ident()
+        writing.add(thread)
         try:
-            with self._transact(retry) as storage:
-                # For a transaction around this one.
-                storage.note_file(filename)
-                changed = change(storage, stored, *args)
-                return changed
+            stored = self._disk.store(value, read, key=key)
+            filename = stored[2]
+            if filename is None:
+                with self._transact(retry) as storage:
+                    return change(storage, stored, *args)
+            changed = False
+            try:
+                with self._transact(retry) as storage:
+                    # For a transaction around this one.
+                    storage.note_file(filename)
+                    changed = change(storage, stored, *args)
+                    return changed
+            finally:
+                if changed is False:
+                    self._disk.remove(filename)
         finally:
-            if changed is False:
-                self._disk.remove(filename)
+            writing.discard(thread)
 
     def add(self, key, value, expire=None, read=False, tag=None, retry=False):
         """Stores a value if the key has none. Returns whether it did."""

@@ -66,8 +66,8 @@ impl<'py> Target<'py> {
     pub(crate) fn new(object: &Bound<'py, PyAny>) -> PyResult<Self> {
         let mut view = Box::new(PyBuffer::empty());
         #[expect(unsafe_code, reason = "see above")]
-        // SAFETY: the object is alive, this thread is attached to the interpreter, and the structure
-        // is writable. It stays at its address until it is released.
+        // SAFETY: the object is alive, this thread is attached to the interpreter, and the
+        // structure is writable. It stays at its address until it is released.
         let status = unsafe { PyObject_GetBuffer(object.as_ptr(), &raw mut *view, WRITABLE) };
         if status != 0 {
             return Err(PyErr::fetch(object.py()));
@@ -75,8 +75,8 @@ impl<'py> Target<'py> {
         Ok(Self { view, _attached: PhantomData })
     }
 
-    /// Copies bytes to its beginning, and returns their number. Fails with `ValueError` if it is too
-    /// small.
+    /// Copies bytes to its beginning, and returns their number. Fails with `ValueError` if it is
+    /// too small.
     pub(crate) fn copy(&self, bytes: &[u8]) -> PyResult<usize> {
         let size = self.view.length as usize;
         if bytes.len() > size {

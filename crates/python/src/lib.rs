@@ -14,6 +14,7 @@ mod options;
 mod scan;
 mod shared;
 mod store;
+mod table;
 mod upkeep;
 mod whole;
 

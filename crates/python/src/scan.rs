@@ -154,8 +154,8 @@ enum Position {
     /// In reverse: before all records with this key.
     Before(Vec<u8>),
     Last,
-    /// In reverse, in a database that is read forwards only, which is in memory: here, while records
-    /// are collected.
+    /// In reverse, in a database that is read forwards only, which is in memory: here, while
+    /// records are collected.
     Collect(ScanCursor),
     Ended,
 }
@@ -406,14 +406,18 @@ impl Store {
             let bytes = key.filter(|key| !key.is_none()).map(of_key);
             Ok::<_, PyErr>(bytes.transpose()?.map(|key| key.as_bytes().to_vec()))
         };
-        let order = self.scanned().enter()?.slow.order();
+        let handle = self.scanned().enter()?;
+        let order = handle.slow.order();
+        let has_reverse = handle.slow.has_duplicates()
+            || order.is_some() && handle.slow.kind().is_some_and(cabinet::Kind::is_on_memory);
+        drop(handle);
         let (start, stop) = (bytes(start)?, bytes(stop)?);
         if order.is_none() && (start.is_some() || stop.is_some()) {
             let text = "only the keys of a tree have an order: open one (.tcb or +) for ranges";
             return Err(errors::new(py, "UnsupportedError", text));
         }
-        if is_reverse && order.is_none() {
-            let text = "only the keys of a tree have an order: open one (.tcb or +) to reverse it";
+        if is_reverse && !has_reverse {
+            let text = "only a tree is read in reverse order: open one (.tcb or +)";
             return Err(errors::new(py, "UnsupportedError", text));
         }
         let test: Option<Test> = match bytes(pattern)? {

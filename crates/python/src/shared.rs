@@ -4,26 +4,56 @@
 //! if it would wait is the GIL released, and the operation runs again on one that waits.
 //!
 //! Each operation holds the lock of the handle for reading, and closing takes it for writing: so a
-//! database is closed after the operations that are running, and no later one finds it. An operation
-//! never waits for this lock: it would do so with the GIL, which the one that it waits for may need.
-//! While it is held, no code of Python runs, except for handlers of signals: only objects of bytes are
-//! made.
+//! database is closed after the operations that are running, and no later one finds it. An
+//! operation never waits for this lock: it would do so with the GIL, which the one that it waits
+//! for may need. While it is held, no code of Python runs, except for handlers of signals: only
+//! objects of bytes are made.
 
 use crate::errors::Failure;
 use crate::fork::Generation;
 use cabinet::{Database, Durability, Error, Transaction};
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 use pyo3::prelude::*;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// Time between two checks for signals in a scan or query.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 thread_local! {
     /// Number of operations of this thread that are interrupted to run code of Python.
     static INTERRUPTED: Cell<u32> = const { Cell::new(0) };
+    /// Time of the next check for signals in a scan or query, and what one has raised.
+    static NEXT_CHECK: Cell<Option<Instant>> = const { Cell::new(None) };
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Runs the handlers of signals, within an operation that was begun without the GIL. Returns whether
-/// the operation may go on, and keeps the exception if not.
+/// Runs an operation whose scans and queries end when a handler of a signal raises an exception.
+pub(crate) fn interruptible<T>(run: impl FnOnce() -> Result<T, Failure>) -> PyResult<T> {
+    let done = cabinet::with_interruption(is_interrupted, run);
+    match RAISED.take() {
+        Some(raised) => Err(raised),
+        None => Ok(done?),
+    }
+}
+
+fn is_interrupted() -> bool {
+    let now = Instant::now();
+    if NEXT_CHECK.get().is_some_and(|next| now < next) {
+        return false;
+    }
+    NEXT_CHECK.set(Some(now + CHECK_INTERVAL));
+    let mut raised = None;
+    if go_on(&mut raised) {
+        return false;
+    }
+    RAISED.set(raised);
+    true
+}
+
+/// Runs the handlers of signals, within an operation that was begun without the GIL. Returns
+/// whether the operation may go on, and keeps the exception if not.
 pub(crate) fn go_on(raised: &mut Option<PyErr>) -> bool {
     INTERRUPTED.set(INTERRUPTED.get() + 1);
     let checked = Python::attach(|py| py.check_signals());

@@ -158,8 +158,8 @@ impl Store {
     }
 
     /// Copies the stored bytes of a value to the beginning of a buffer that may be written to.
-    /// Returns their number; `None` without a record. Fails with `ValueError`, and leaves the buffer
-    /// as it was, if it is too small.
+    /// Returns their number; `None` without a record. Fails with `ValueError`, and leaves the
+    /// buffer as it was, if it is too small.
     fn get_into(
         &self,
         py: Python<'_>,
@@ -459,8 +459,8 @@ impl Store {
     }
 
     /// Adds to an integer of `bits` bits (32 or 64), stored in little-endian order, and returns the
-    /// sum. Creates the record if there is none. Fails with `OverflowError`, and changes nothing, if
-    /// the sum has more bits.
+    /// sum. Creates the record if there is none. Fails with `OverflowError`, and changes nothing,
+    /// if the sum has more bits.
     #[pyo3(signature = (key, by=1, *, bits=32))]
     fn add_int(&self, py: Python<'_>, key: &Bound<'_, PyAny>, by: i64, bits: u32) -> PyResult<i64> {
         let key = of_key(key)?;
@@ -557,7 +557,8 @@ fn meta_of_record(record: &RecordRef<'_>) -> RecordMeta {
     RecordMeta::new(record.meta, record.version, record.value.len())
 }
 
-/// Adds to an integer of `WIDTH` bytes. Also returns the sum; `None`, and no change, if it has more.
+/// Adds to an integer of `WIDTH` bytes. Also returns the sum; `None`, and no change, if it has
+/// more.
 fn add_to<const WIDTH: usize>(
     record: Option<RecordRef<'_>>,
     by: i64,

@@ -241,7 +241,9 @@ def test_maintenance(keyed):
     assert stats and all(isinstance(text, str) for pair in stats.items() for text in pair)
 
 
-@pytest.mark.parametrize("file, suffix", [("be/hash-numbers.tch", "tch"), ("be/btree-dups.tcb", "tcb")])
+@pytest.mark.parametrize(
+    "file, suffix", [("be/hash-numbers.tch", "tch"), ("be/btree-dups.tcb", "tcb")]
+)
 def test_files_of_tokyo_cabinet_are_imported(opened, file, suffix):
     with pytest.raises(cabinet.LegacyFileError):
         cabinet.open(FIXTURES / file)

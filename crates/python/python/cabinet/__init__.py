@@ -45,6 +45,7 @@ from ._errors import (
     ValueTooLongError,
     WrongKindError,
 )
+from ._table import KEY, Column, Condition, Plan, Query, Table, column
 
 __all__ = [
     "BadColumnError",
@@ -56,6 +57,8 @@ __all__ = [
     "BusyError",
     "ClosedError",
     "Codec",
+    "Column",
+    "Condition",
     "ConflictError",
     "CorruptedError",
     "Cursor",
@@ -67,6 +70,7 @@ __all__ = [
     "InternalError",
     "InvalidArgumentError",
     "IoError",
+    "KEY",
     "KeyTooLongError",
     "LateError",
     "LegacyFileError",
@@ -77,9 +81,12 @@ __all__ = [
     "NoMemoryError",
     "NoSpaceError",
     "NotANumberError",
+    "Plan",
     "PoisonedError",
+    "Query",
     "ReadOnlyError",
     "ReentrantError",
+    "Table",
     "TooManyError",
     "Transaction",
     "UnavailableError",
@@ -87,6 +94,7 @@ __all__ = [
     "ValueTooLongError",
     "WrongKindError",
     "check",
+    "column",
     "import_tokyo_cabinet",
     "open",
     "salvage",

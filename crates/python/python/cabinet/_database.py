@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import random
 import struct
 import time
@@ -213,15 +214,29 @@ def _close_all() -> None:
         database.close()
 
 
-def open(name: Any, *, codec: Any = "raw", keys: str = "bytes", **options: Any) -> Any:
+#: Suffixes of tables.
+_TABLES = (".tct", ".tdb")
+
+
+def open(name: Any, *, codec: Any = None, keys: Any = None, **options: Any) -> Any:
     """Opens a database, and creates it if it does not exist.
 
     `name` is a path whose suffix names the kind, with settings after `#`: `casket.tch` is a hash,
     `casket.tcb` a B+ tree, `casket.tcf` an array of fixed-length values, `casket.tct` a table,
     `*` a hash in memory, `+` a tree in memory. `codec` is the form of the values: "raw" (bytes),
     "str", "json", "msgpack", "pickle", or an object with `dumps` and `loads`. `keys` is the form
-    of keys that are returned: "bytes" or "str".
+    of keys that are returned: "bytes" or "str". For a table, both are "str" or "raw" and "bytes".
+
+    Returns a `Database`, which is a `Table` for a table.
     """
-    database = Database(name, codec=codec, keys=keys, **options)
+    from ._table import Table
+
+    given = {"codec": codec, "keys": keys}
+    given = {argument: value for argument, value in given.items() if value is not None}
+    path = os.fsdecode(name).partition("#")[0] if isinstance(name, (str, os.PathLike)) else ""
+    is_table = options.get("kind") == "table" or path.lower().endswith(_TABLES)
+    if is_table:
+        options.pop("kind", None)
+    database = (Table if is_table else Database)(name, **given, **options)
     _opened[id(database)] = database
     return database

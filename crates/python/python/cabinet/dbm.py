@@ -81,7 +81,7 @@ class _Database(MutableMapping[_Text, bytes]):
 
     def keys(self) -> list[bytes]:  # type: ignore[override]
         """Returns a list of all keys."""
-        return list(self)
+        return list(iter(self))
 
     def setdefault(self, key: _Text, default: Any = b"") -> bytes:
         """Returns the value of a key, and stores `default` first if there is none."""

@@ -15,28 +15,32 @@ from pathlib import Path
 
 import pytest
 
-VERSION = "5.6.3"
-SHA256 = "2c3a3fa2743d8535d832ec61c2054a1641f41775aa7c556758a109941e33e4fc"
+ARCHIVE = (
+    "diskcache",
+    "5.6.3",
+    "2c3a3fa2743d8535d832ec61c2054a1641f41775aa7c556758a109941e33e4fc",
+)
 FILES = ["test_core.py", "test_deque.py", "test_index.py", "test_recipes.py"]
 PASSED_MIN = 130
 
 HERE = Path(__file__).parent
 
 
-def fetch(folder):
-    """Returns the folder of the tests of the source distribution."""
-    archive = folder / f"diskcache-{VERSION}.tar.gz"
+def fetch(folder, name, version, digest):
+    """Returns the folder of the tests of a source distribution, whose SHA-256 is known."""
+    archive = folder / f"{name}-{version}.tar.gz"
     if not archive.exists():
+        folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(
             [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=:all:"]
-            + [f"--dest={folder}", f"diskcache=={VERSION}"],
+            + [f"--dest={folder}", f"{name}=={version}"],
             check=True,
         )
-    data = archive.read_bytes()
-    if hashlib.sha256(data).hexdigest() != SHA256:
-        raise SystemExit(f"{archive} is not the archive of diskcache {VERSION} that is known")
+    found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if found != digest:
+        raise SystemExit(f"{archive} is not the known archive: its SHA-256 is {found}")
+    prefix = f"{name}-{version}/tests/"
     with tarfile.open(archive) as opened:
-        prefix = f"diskcache-{VERSION}/tests/"
         members = [member for member in opened if member.name.startswith(prefix)]
         options = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         opened.extractall(folder, members, **options)
@@ -83,16 +87,14 @@ def name_of(node):
 
 
 def main():
-    folder = Path(sys.argv[1]).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    tests = fetch(folder)
+    tests = fetch(Path(sys.argv[1]).resolve(), *ARCHIVE)
     fails, pickled = read_differences()
     sys.path.insert(0, str(HERE / "shim"))
     outcomes = Outcomes(pickled)
     arguments = ["-q", "-p", "no:cacheprovider", f"--rootdir={tests}", "--tb=short"]
     pytest.main(arguments + [str(tests / name) for name in FILES], plugins=[outcomes])
     passed = outcomes.run - outcomes.failed
-    print(f"{len(passed)} of {len(outcomes.run)} tests of diskcache {VERSION} pass")
+    print(f"{len(passed)} of {len(outcomes.run)} tests of diskcache pass")
     errors = [f"{name} fails, and is not listed" for name in sorted(outcomes.failed - fails)]
     errors += [f"{name} passes, and is listed as one that fails" for name in sorted(fails & passed)]
     unknown = sorted((fails | pickled) - outcomes.run)

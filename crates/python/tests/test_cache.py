@@ -8,14 +8,12 @@ import random
 import subprocess
 import sys
 import threading
-import time
 import tracemalloc
 import warnings
 from unittest import mock
 
-import pytest
-
 import cabinet
+import pytest
 from cabinet import _cache_storage
 from cabinet.cache import ENOVAL, Cache, EmptyDirWarning, FanoutCache, Timeout, UnknownFileWarning
 from cabinet.persistent import Deque, Index
@@ -99,7 +97,9 @@ class Model:
         else:
             self.now += 3
             if not seeded.randrange(4):
-                of_tag = [key for key, row in self.rows.items() if row[2] == tag and tag is not None]
+                of_tag = [
+                    key for key, row in self.rows.items() if row[2] == tag and tag is not None
+                ]
                 assert cache.evict(tag) == len(of_tag)
                 for key in of_tag:
                     del self.rows[key]
@@ -669,7 +669,15 @@ def test_check_finds_files_and_folders_that_no_value_has(cache):
     assert len(files(cache)) == 1 and sorted(os.listdir(cache.directory))[-1] != "some"
 
 
-# Memoizing.
+# Memoizing, names.
+
+
+def test_the_package_has_the_names_of_caches():
+    assert cabinet.Cache is Cache and cabinet.FanoutCache is FanoutCache
+    assert cabinet.Deque is Deque and cabinet.Index is Index
+    assert {"Cache", "Deque", "FanoutCache", "Index"} <= set(cabinet.__all__)
+    with pytest.raises(AttributeError):
+        cabinet.Cachet  # noqa: B018
 
 
 def test_memoize_makes_keys_of_arguments(cache):
@@ -680,7 +688,9 @@ def test_memoize_makes_keys_of_arguments(cache):
         calls.append(args)
         return args, kwargs
 
-    assert work(1, 2, a=3, skipped=4) == work(1, 5, skipped=6, a=3) == ((1, 2), {"a": 3, "skipped": 4})
+    assert (
+        work(1, 2, a=3, skipped=4) == work(1, 5, skipped=6, a=3) == ((1, 2), {"a": 3, "skipped": 4})
+    )
     assert len(calls) == 1
     work(1.0, 2, a=3)
     assert len(calls) == 2

@@ -8,7 +8,6 @@ import sys
 import time
 
 import pytest
-
 from cabinet import _cache_storage
 from cabinet.cache import Cache
 

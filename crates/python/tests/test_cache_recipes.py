@@ -6,7 +6,6 @@ import threading
 import time
 
 import pytest
-
 from cabinet.cache import Cache
 from cabinet.persistent import Deque, Index
 from cabinet.recipes import (

@@ -8,9 +8,8 @@ import os
 import pickle
 import uuid
 
-import pytest
-
 import cabinet.cache
+import pytest
 from cabinet import _cache_storage, _values
 
 ZONE = datetime.timezone(datetime.timedelta(hours=-3, seconds=5))

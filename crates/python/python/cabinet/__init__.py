@@ -7,6 +7,9 @@
 {'apple': 'red'}
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ._cabinet import Cursor, Meta, check, import_tokyo_cabinet, salvage
 from ._codecs import Codec
 from ._database import Batch, Database, Transaction, open
@@ -99,3 +102,24 @@ __all__ = [
     "open",
     "salvage",
 ]
+
+# Caches are imported when they are used: they take three times as long as all the rest.
+_CACHES = {
+    "Cache": "cache",
+    "Deque": "persistent",
+    "FanoutCache": "cache",
+    "Index": "persistent",
+}
+__all__ += [*_CACHES]
+
+if TYPE_CHECKING:
+    from .cache import Cache as Cache
+    from .cache import FanoutCache as FanoutCache
+    from .persistent import Deque as Deque
+    from .persistent import Index as Index
+
+
+def __getattr__(name: str) -> Any:
+    if name in _CACHES:
+        return getattr(import_module(f".{_CACHES[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,11 @@
 """Check of a cache: rows, their indices and files, and the counts."""
 
+from __future__ import annotations
+
 import os
 import os.path
 from threading import get_ident
+from typing import Callable
 
 from ._cache_storage import (
     ENTRY_EXPIRY,
@@ -14,11 +17,12 @@ from ._cache_storage import (
     ENTRY_TAG,
     FILE_NAME,
     Row,
+    Storage,
     after,
 )
 
 
-def check(storage, fix, warn):
+def check(storage: Storage, fix: bool, warn: Callable[..., None]) -> None:
     """Calls `warn` with each finding, and repairs it if `fix` is set. Within a transaction."""
     storage.write_notes()
     for damage in storage.store.verify()["damages"]:
@@ -28,12 +32,14 @@ def check(storage, fix, warn):
     _check_files(storage, fix, warn)
     for name, found in (("count", count), ("volume", volume)):
         if getattr(storage, name) != found:
-            warn(f"the {name} of the cache is {getattr(storage, name)}, and that of its rows {found}")
+            warn(
+                f"the {name} of the cache is {getattr(storage, name)}, and that of its rows {found}"
+            )
             if fix:
                 storage.set_counts(**{name: found})
 
 
-def _check_rows(storage, fix, warn):
+def _check_rows(storage: Storage, fix: bool, warn: Callable[..., None]) -> tuple[int, int]:
     count = volume = 0
     for tree_key, data in storage.scan(ENTRY_ROW, after(ENTRY_ROW)):
         try:
@@ -69,7 +75,7 @@ def _check_rows(storage, fix, warn):
     return count, volume
 
 
-def _check_indices(storage, fix, warn):
+def _check_indices(storage: Storage, fix: bool, warn: Callable[..., None]) -> None:
     for prefix in (ENTRY_ORDER, ENTRY_EXPIRY, ENTRY_TAG, ENTRY_RANK, ENTRY_FILE):
         for key, value in storage.scan(prefix, after(prefix)):
             tree_key = value[1:] if prefix == ENTRY_ORDER else value
@@ -85,7 +91,7 @@ def _check_indices(storage, fix, warn):
                 storage.remove(key)
 
 
-def _check_files(storage, fix, warn):
+def _check_files(storage: Storage, fix: bool, warn: Callable[..., None]) -> None:
     from .cache import EmptyDirWarning, UnknownFileWarning
 
     for filename in storage.files():
@@ -93,7 +99,10 @@ def _check_files(storage, fix, warn):
             # It may be that of a value that another thread is storing.
             continue
         if storage.get(ENTRY_FILE + filename.encode("utf-8")) is None:
-            warn(f"no row has the file {os.path.join(storage.directory, filename)}", UnknownFileWarning)
+            warn(
+                f"no row has the file {os.path.join(storage.directory, filename)}",
+                UnknownFileWarning,
+            )
             if fix:
                 storage.remove_file(filename)
     for folder in storage.empty_folders():

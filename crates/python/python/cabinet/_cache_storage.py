@@ -19,6 +19,8 @@ are big-endian, so that they sort):
 One process has the tree open, and one lock orders its changes. Reads take no lock.
 """
 
+from __future__ import annotations
+
 import atexit
 import bisect
 import errno
@@ -30,8 +32,10 @@ import os.path
 import re
 import struct
 import threading
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from threading import get_ident
+from typing import Any, Callable, Optional, Union
 
 from . import _cabinet, _errors
 
@@ -39,7 +43,7 @@ from . import _cabinet, _errors
 TREE_NAME = "cache.tcb"
 
 #: Ranks of the eviction policies: the row with the lowest one is evicted first.
-POLICIES = {
+POLICIES: dict[str, Optional[str]] = {
     "none": None,
     "least-recently-stored": "store_time",
     "least-recently-used": "access_time",
@@ -105,17 +109,24 @@ _BIAS = 1 << 15
 _INFINITY = math.inf
 
 
+#: What a `Disk` has made of a value: bytes of its file, mode, name of the file, value.
+Stored = tuple[int, int, Optional[str], Any]
+
+#: Key of a row, kind of the key, and all of it if it is long.
+PackedKey = tuple[bytes, int, bytes]
+
+
 class Timeout(Exception):
     """Another thread has held the cache longer than the timeout."""
 
 
-def ordered_float(number):
+def ordered_float(number: Union[int, float]) -> bytes:
     """Returns 8 bytes that sort as the numbers do."""
     bits = _ROWID.unpack(_DOUBLE.pack(number + 0.0))[0]
     return _ROWID.pack(bits ^ 0xFFFFFFFFFFFFFFFF if bits >> 63 else bits | 1 << 63)
 
 
-def _pack_number(number):
+def _pack_number(number: Union[int, float]) -> bytes:
     """Returns bytes that sort as the numbers do. Equal ones have the same, int or float."""
     if number != number:
         number = _INFINITY  # As no double is above it, the offset tells them apart.
@@ -127,34 +138,37 @@ def _pack_number(number):
     return ordered_float(number) + (offset + _BIAS if offset < _BIAS else 0xFFFF).to_bytes(2, "big")
 
 
-def _unpack_number(data, kind):
+def _unpack_number(data: bytes, kind: int) -> Union[int, float]:
     bits, offset = _NUMBER.unpack(data)
+    number: Union[int, float]
     bits = bits & ~(1 << 63) if bits >> 63 else bits ^ 0xFFFFFFFFFFFFFFFF
     number = _DOUBLE.unpack(_ROWID.pack(bits))[0]
     if kind == _INT:
-        return int(number) + offset - _BIAS
-    return math.nan if offset == 0xFFFF else number
+        number = int(number) + int(offset) - _BIAS
+    elif offset == 0xFFFF:
+        number = math.nan
+    return number
 
 
-def _text(text):
+def _text(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def pack_key(key, raw):
+def pack_key(key: Any, raw: bool) -> PackedKey:
     """Returns the key of the row in the tree, the kind of the key, and all of it if it is long.
 
     Numbers sort before texts, and those before bytes; what a `Disk` has encoded (`raw` is false)
     is last.
     """
-    kind = type(key)
-    if kind is str:
+    cls = type(key)
+    if cls is str:
         kind, packed, family = _STR, _text(key), 0x20
-    elif kind is int or kind is float:
-        kind, packed, family = _INT if kind is int else _FLOAT, _pack_number(key), 0x10
-    elif kind is bytes:
+    elif cls is int or cls is float:
+        kind, packed, family = _INT if cls is int else _FLOAT, _pack_number(key), 0x10
+    elif cls is bytes:
         kind, packed, family = _BYTES, key, 0x30
     else:
-        raise TypeError(f"a key is stored as int, float, str or bytes, not {kind!r}")
+        raise TypeError(f"a key is stored as int, float, str or bytes, not {cls!r}")
     if not raw:
         family += 0x40
     if len(packed) <= KEY_BYTES_MAX:
@@ -163,11 +177,12 @@ def pack_key(key, raw):
     return b"k" + bytes((family,)) + short, kind | _IS_LONG, packed
 
 
-def unpack_key(tree_key, kind, full=b""):
+def unpack_key(tree_key: bytes, kind: int, full: bytes = b"") -> tuple[Any, bool]:
     """Returns a key and whether it is raw."""
     family = tree_key[1]
     packed = full if kind & _IS_LONG else tree_key[2:]
     kind &= _KIND_BITS
+    key: Any
     if kind == _STR:
         key = packed.decode("utf-8", "surrogatepass")
     elif kind == _BYTES:
@@ -177,7 +192,7 @@ def unpack_key(tree_key, kind, full=b""):
     return key, family < 0x40
 
 
-def pack_part(value):
+def pack_part(value: Any) -> tuple[int, bytes]:
     """Returns kind and bytes of a value or tag. Fails with TypeError for other classes."""
     kind = type(value)
     if kind is bytes:
@@ -197,7 +212,7 @@ def pack_part(value):
     raise TypeError(f"it is stored as None, int, float, str or bytes, not {kind!r}")
 
 
-def unpack_part(kind, data):
+def unpack_part(kind: int, data: bytes) -> Any:
     if kind == _BYTES:
         return data
     if kind == _STR:
@@ -209,7 +224,7 @@ def unpack_part(kind, data):
     return _DOUBLE.unpack(data)[0]
 
 
-def tag_prefix(tag):
+def tag_prefix(tag: Any) -> bytes:
     """Returns the beginning of the entries of a tag in its index."""
     if type(tag) is int or type(tag) is float:
         kind, data = _INT, _pack_number(tag) if -(1 << 63) <= tag < 1 << 63 else pack_part(tag)[1]
@@ -220,7 +235,7 @@ def tag_prefix(tag):
     return b"t" + bytes((kind,)) + len(data).to_bytes(2, "big") + data
 
 
-def after(prefix):
+def after(prefix: bytes) -> bytes:
     """Returns the first key after all those that begin with a prefix."""
     prefix = prefix.rstrip(b"\xff")
     return prefix[:-1] + bytes((prefix[-1] + 1,))
@@ -243,7 +258,7 @@ class Row:
         "value",
     )
 
-    def __init__(self, data):
+    def __init__(self, data: bytes) -> None:
         (
             version,
             self.kind,
@@ -272,11 +287,13 @@ class Row:
             self.filename, at = data[at : at + name_bytes].decode("utf-8"), at + name_bytes
         self.value = unpack_part(value_kind, data[at:])
 
-    def volume(self, tree_key):
-        return len(tree_key) + len(self.data) + self.file_bytes + ROW_BYTES
+    def volume(self, tree_key: bytes) -> int:
+        return len(tree_key) + len(self.data) + int(self.file_bytes) + ROW_BYTES
 
 
-def _pack_row(kind, full_key, rowid, now, expire_time, tag, stored):
+def _pack_row(
+    kind: int, full_key: bytes, rowid: int, now: float, expire_time: float, tag: Any, stored: Stored
+) -> bytes:
     size, mode, filename, value = stored
     value_kind, value = pack_part(value)
     tag_kind, tag = pack_part(tag)
@@ -298,7 +315,15 @@ def _pack_row(kind, full_key, rowid, now, expire_time, tag, stored):
     return b"".join((header, full_key, tag, name, value))
 
 
-def _entries(tree_key, kind, suffix, expire_time, tag, rank, filename):
+def _entries(
+    tree_key: bytes,
+    kind: int,
+    suffix: bytes,
+    expire_time: float,
+    tag: Any,
+    rank: Optional[bytes],
+    filename: Optional[str],
+) -> dict[bytes, bytes]:
     """Returns the entries of the indices for a row."""
     entries = {b"r" + suffix: bytes((kind,)) + tree_key}
     if expire_time != _INFINITY:
@@ -317,11 +342,11 @@ class _Transaction:
 
     __slots__ = ("storage", "timeout")
 
-    def __init__(self, storage, timeout):
+    def __init__(self, storage: Storage, timeout: float) -> None:
         self.storage = storage
         self.timeout = timeout
 
-    def __enter__(self):
+    def __enter__(self) -> Storage:
         storage = self.storage
         if not storage.lock.acquire(timeout=self.timeout):
             raise Timeout(f"another thread has held the cache for {self.timeout} seconds")
@@ -330,7 +355,7 @@ class _Transaction:
         storage.depth += 1
         return storage
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         storage = self.storage
         storage.depth -= 1
         try:
@@ -350,22 +375,24 @@ class Storage:
     and `remove`.
     """
 
-    def __init__(self, directory, options):
+    def __init__(self, directory: str, options: dict[str, Any]) -> None:
         self.directory = directory
         self.process = os.getpid()
         self.users = 0
         self.lock = threading.RLock()
         self.depth = 0
-        self.owner = None
-        self.pending = None
-        self._pending_keys = None
-        self._files_written = self._files_left = ()
+        self.owner: Optional[int] = None
+        self.pending: Optional[dict[bytes, Any]] = None
+        self._pending_keys: Optional[list[bytes]] = None
+        self._files_written: list[str] = []
+        self._files_left: list[str] = []
         self._counts_lock = threading.Lock()
-        self._notes = {}
-        self.policy = self._rank = None
+        self._notes: dict[bytes, Any] = {}
+        self.policy: Optional[str] = None
+        self._rank: Optional[str] = None
         self.notes_reads = False
         #: Threads that are storing a value, and so may have written its file already.
-        self.writing = set()
+        self.writing: set[int] = set()
         path = os.path.join(directory, TREE_NAME)
         self.store = _cabinet.Store(path, **options)
         try:
@@ -375,7 +402,7 @@ class Storage:
             raise
         self._identity = self._find_identity()
 
-    def _load(self):
+    def _load(self) -> None:
         self._cursor = self.store.cursor()
         data = self.store.get(_COUNTS_KEY) or bytes(_COUNTS.size)
         self.count, self.volume, self.hits, self.misses = self._stored = _COUNTS.unpack(data)
@@ -394,18 +421,18 @@ class Storage:
             self.remove_orphans()
         self.store.put(_IN_USE, b"")
 
-    def _find_identity(self):
+    def _find_identity(self) -> Optional[tuple[int, int]]:
         try:
             status = os.stat(os.path.join(self.directory, TREE_NAME))
         except OSError:
             return None
         return status.st_dev, status.st_ino
 
-    def is_in_place(self):
+    def is_in_place(self) -> bool:
         """Returns whether the folder still is the one that was opened."""
         return self._identity is not None and self._find_identity() == self._identity
 
-    def close(self):
+    def close(self) -> None:
         if self.process == os.getpid() and not self.store.closed:
             try:
                 with self.transaction(CLOSE_SECONDS):
@@ -419,11 +446,11 @@ class Storage:
 
     # Transactions.
 
-    def transaction(self, timeout):
+    def transaction(self, timeout: float) -> _Transaction:
         """Returns a context of a transaction, which waits `timeout` seconds, or for ever if -1."""
         return _Transaction(self, timeout)
 
-    def begin(self):
+    def begin(self) -> None:
         self.owner = get_ident()
         self._pending_keys = None
         self._files_written = []
@@ -431,7 +458,7 @@ class Storage:
         self._before = self.count, self.volume, self.next_rowid
         self.pending = {}
 
-    def commit(self):
+    def commit(self) -> None:
         pending = self.pending
         try:
             if pending:
@@ -455,40 +482,47 @@ class Storage:
             raise
         self._end(self._files_left)
 
-    def roll_back(self):
+    def roll_back(self) -> None:
         self.count, self.volume, self.next_rowid = self._before
         self.first_expiry = -_INFINITY
         self._end(self._files_written)
 
-    def _end(self, files):
+    def _end(self, files: Iterable[str]) -> None:
         self.pending = self._pending_keys = self.owner = None
         for path in files:
             self.remove_file(path)
 
-    def _put_counts(self):
+    def _put_counts(self) -> None:
         values = self.count, self.volume, self.hits, self.misses
         self.put(_COUNTS_KEY, _COUNTS.pack(*(max(value, 0) for value in values)))
 
-    def put(self, key, value):
+    def put(self, key: bytes, value: Any) -> None:
         """Stores an entry, within a transaction."""
-        if self._pending_keys is not None and key not in self.pending:
+        pending = self.pending
+        if pending is None:
+            raise RuntimeError("a change is made outside of a transaction")
+        if self._pending_keys is not None and key not in pending:
             bisect.insort(self._pending_keys, key)
-        self.pending[key] = value
+        pending[key] = value
 
-    def remove(self, key):
+    def remove(self, key: bytes) -> None:
         """Removes an entry, within a transaction."""
         self.put(key, None)
 
     # Reading.
 
-    def get(self, key):
+    def get(self, key: bytes) -> Optional[bytes]:
         """Returns the value of an entry, or None."""
         pending = self.pending
         if pending and self.owner == get_ident() and key in pending:
-            return pending[key]
-        return self.store.get(key)
+            found: Optional[bytes] = pending[key]
+        else:
+            found = self.store.get(key)
+        return found
 
-    def scan(self, start, stop, reverse=False):
+    def scan(
+        self, start: bytes, stop: bytes, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
         """Iterates over the entries from `start` on and before `stop`, in portions."""
         while True:
             entries = list(islice(self.store.iter_items(start, stop, reverse=reverse), PORTION))
@@ -512,7 +546,7 @@ class Storage:
                 return
             start, stop = (start, bound) if reverse else (bound, stop)
 
-    def edge(self, start, stop, last):
+    def edge(self, start: bytes, stop: bytes, last: bool) -> Optional[tuple[bytes, bytes]]:
         """Returns the first or last entry from `start` on and before `stop`, or None.
 
         Only within a transaction.
@@ -538,19 +572,27 @@ class Storage:
                     break
         return entry
 
-    def _pending_between(self, start, stop):
+    def _pending_between(self, start: bytes, stop: bytes) -> list[bytes]:
         if self._pending_keys is None:
-            self._pending_keys = sorted(self.pending)
+            self._pending_keys = sorted(self.pending or ())
         keys = self._pending_keys
         return keys[bisect.bisect_left(keys, start) : bisect.bisect_left(keys, stop)]
 
     # Rows.
 
-    def row(self, tree_key):
+    def row(self, tree_key: bytes) -> Optional[Row]:
         data = self.get(tree_key)
         return None if data is None else Row(data)
 
-    def set_row(self, packed_key, old, now, expire_time, tag, stored):
+    def set_row(
+        self,
+        packed_key: PackedKey,
+        old: Optional[Row],
+        now: float,
+        expire_time: float,
+        tag: Any,
+        stored: Stored,
+    ) -> None:
         """Stores a row in the place of an old one, if there is one, within a transaction."""
         tree_key, kind, full_key = packed_key
         if old is None:
@@ -573,15 +615,13 @@ class Storage:
         file_bytes = 0 if stored[2] is None else stored[0]
         self.volume += len(tree_key) + len(data) + file_bytes + ROW_BYTES
 
-    def entries_of(self, tree_key, row):
+    def entries_of(self, tree_key: bytes, row: Row) -> dict[bytes, bytes]:
         """Returns the entries of the indices that a row has."""
         suffix = _ROWID.pack(row.rowid)
         rank = None if self._rank is None else self._rank_of(row, suffix)
-        return _entries(
-            tree_key, row.kind, suffix, row.expire_time, row.tag, rank, row.filename
-        )
+        return _entries(tree_key, row.kind, suffix, row.expire_time, row.tag, rank, row.filename)
 
-    def set_expiry(self, tree_key, row, expire_time):
+    def set_expiry(self, tree_key: bytes, row: Row, expire_time: float) -> None:
         """Sets the expiry of a row, within a transaction."""
         suffix = _ROWID.pack(row.rowid)
         end = _EXPIRE_TIME_AT + _LITTLE_DOUBLE.size
@@ -593,7 +633,7 @@ class Storage:
             self.put(b"e" + ordered_float(expire_time) + suffix, tree_key)
         self.first_expiry = min(self.first_expiry, expire_time)
 
-    def indexed_row(self, entry_key, tree_key):
+    def indexed_row(self, entry_key: bytes, tree_key: bytes) -> Optional[Row]:
         """Returns the row of an entry of an index, within a transaction.
 
         Returns None, and removes the entry, if it is not one of the row's: after damage.
@@ -604,13 +644,15 @@ class Storage:
         self.remove(entry_key)
         return None
 
-    def remove_row(self, tree_key, row):
+    def remove_row(self, tree_key: bytes, row: Row) -> None:
         """Removes a row, within a transaction. Its file is removed after the commit."""
         self.count -= 1
         self._remove_indices(tree_key, row, _ROWID.pack(row.rowid), None)
         self.remove(tree_key)
 
-    def _remove_indices(self, tree_key, row, suffix, next_filename):
+    def _remove_indices(
+        self, tree_key: bytes, row: Row, suffix: bytes, next_filename: Optional[str]
+    ) -> None:
         self._notes.pop(tree_key, None)
         for key in self.entries_of(tree_key, row):
             self.remove(key)
@@ -620,7 +662,7 @@ class Storage:
             self._files_left.append(row.filename)
         self.volume -= row.volume(tree_key)
 
-    def key_of(self, order_entry):
+    def key_of(self, order_entry: bytes) -> Optional[tuple[Any, bool]]:
         """Returns the key of a row by its entry in the order of insertion; None if it is gone."""
         kind, tree_key = order_entry[0], order_entry[1:]
         if not kind & _IS_LONG:
@@ -630,7 +672,7 @@ class Storage:
 
     # Ranks: the order of eviction.
 
-    def _use_policy(self, policy):
+    def _use_policy(self, policy: str) -> None:
         if policy not in POLICIES:
             names = ", ".join(map(repr, POLICIES))
             raise ValueError(f"eviction_policy={policy!r}: choose one of {names}")
@@ -639,7 +681,7 @@ class Storage:
         # Reads of a row are noted only if they count for the order.
         self.notes_reads = self._rank not in (None, "store_time")
 
-    def set_policy(self, policy):
+    def set_policy(self, policy: str) -> None:
         """Sets the eviction policy, and ranks the rows by it."""
         is_new = self.policy is None
         if policy != self.policy:
@@ -652,7 +694,7 @@ class Storage:
             if not is_new:
                 self._rebuild_ranks()
 
-    def _rebuild_ranks(self):
+    def _rebuild_ranks(self) -> None:
         for prefix in (ENTRY_RANK, ENTRY_RERANK):
             self._in_portions(prefix, lambda key, _value: self.remove(key))
         if self._rank is not None:
@@ -660,11 +702,12 @@ class Storage:
         with self.transaction(-1):
             self.remove(_REBUILDING)
 
-    def _rank_anew(self, key, value):
-        row = self.row(value[1:])
-        self.put(b"o" + self._new_rank(row.store_time) + key[1:], value[1:])
+    def _rank_anew(self, key: bytes, value: Any) -> None:
+        row = self.indexed_row(key, value[1:])
+        if row is not None:
+            self.put(b"o" + self._new_rank(row.store_time) + key[1:], value[1:])
 
-    def _in_portions(self, prefix, change):
+    def _in_portions(self, prefix: bytes, change: Callable[[bytes, bytes], None]) -> None:
         start, stop = prefix, after(prefix)
         while True:
             with self.transaction(-1):
@@ -675,14 +718,14 @@ class Storage:
                 return
             start = entries[-1][0] + b"\0"
 
-    def _new_rank(self, now):
+    def _new_rank(self, now: float) -> bytes:
         return bytes(8) if self._rank == "access_count" else ordered_float(now)
 
-    def _rank_of(self, row, suffix):
+    def _rank_of(self, row: Row, suffix: bytes) -> bytes:
         rank = None if self._rank == "store_time" else self.get(b"u" + suffix)
         return self._new_rank(row.store_time) if rank is None else rank
 
-    def note_read(self, tree_key, now):
+    def note_read(self, tree_key: bytes, now: float) -> None:
         """Notes that a row was read. Its rank is written later."""
         notes = self._notes
         if self._rank == "access_time":
@@ -697,7 +740,7 @@ class Storage:
             finally:
                 self.lock.release()
 
-    def write_notes(self):
+    def write_notes(self) -> None:
         """Writes the ranks of the rows that were read, within a transaction."""
         with self._counts_lock:
             notes, self._notes = self._notes, {}
@@ -718,43 +761,43 @@ class Storage:
 
     # Counts and settings.
 
-    def count_read(self, is_hit):
+    def count_read(self, is_hit: bool) -> None:
         with self._counts_lock:
             if is_hit:
                 self.hits += 1
             else:
                 self.misses += 1
 
-    def set_counts(self, **counts):
+    def set_counts(self, **counts: int) -> None:
         """Sets counts by name, within a transaction."""
         for name, value in counts.items():
             setattr(self, name, value)
         self._put_counts()
 
-    def put_setting(self, name, value):
+    def put_setting(self, name: str, value: Any) -> None:
         """Stores a setting, within a transaction."""
         self.put(_SETTING + name.encode(), json.dumps(value).encode())
         self.settings[name] = value
 
     # Files of values.
 
-    def note_file(self, filename):
+    def note_file(self, filename: str) -> None:
         """Notes a file that was written, which is removed unless the transaction is committed."""
         self._files_written.append(filename)
 
-    def keep_file(self, filename):
+    def keep_file(self, filename: str) -> None:
         """Keeps the file of a row that was removed, until `leave_file`."""
         if filename in self._files_left:
             self._files_left.remove(filename)
 
-    def leave_file(self, filename):
+    def leave_file(self, filename: str) -> None:
         """Removes a file of `keep_file`: now, or with the transaction of this thread."""
         if self.owner == get_ident():
             self._files_left.append(filename)
         else:
             self.remove_file(filename)
 
-    def remove_file(self, filename):
+    def remove_file(self, filename: str) -> None:
         """Removes a file, and the folders above it that are empty then."""
         path = os.path.join(self.directory, filename)
         try:
@@ -773,7 +816,7 @@ class Storage:
             except OSError:
                 return
 
-    def remove_orphans(self):
+    def remove_orphans(self) -> None:
         """Removes the files of values that no row has, and empty folders: what a kill has left."""
         for filename in self.files():
             if FILE_NAME.fullmatch(filename) and self.get(b"f" + filename.encode("utf-8")) is None:
@@ -782,7 +825,7 @@ class Storage:
             if FOLDER_NAME.fullmatch(folder):
                 os.rmdir(os.path.join(self.directory, folder))
 
-    def files(self):
+    def files(self) -> Iterator[str]:
         """Iterates over the files below the folder, without those of the tree."""
         for folder, folders, names in os.walk(self.directory):
             if folder == self.directory and TREE_NAME in folders:
@@ -790,29 +833,29 @@ class Storage:
             for name in names:
                 yield self._name_of(os.path.join(folder, name))
 
-    def empty_folders(self):
+    def empty_folders(self) -> Iterator[str]:
         """Iterates over the empty folders below the folder. They may be removed meanwhile."""
         for folder, _, _ in os.walk(self.directory, topdown=False):
             name = self._name_of(folder)
             if name != "." and name.split("/")[0] != TREE_NAME and not os.listdir(folder):
                 yield name
 
-    def _name_of(self, path):
+    def _name_of(self, path: str) -> str:
         return os.path.relpath(path, self.directory).replace(os.sep, "/")
 
 
 # Storages of this process that are open, by the real path of their folder.
-_opened = {}
+_opened: dict[str, Storage] = {}
 # The collector may drop a cache, and so close its storage, at any place.
 _opened_lock = threading.RLock()
 
 
-def opening_lock():
+def opening_lock() -> Any:
     """Returns the lock of `open_storage`. It may be taken again by its thread."""
     return _opened_lock
 
 
-def open_storage(directory, options):
+def open_storage(directory: str, options: dict[str, Any]) -> Storage:
     """Returns the open storage of a folder, which must be given back to `close_storage`."""
     path = os.path.realpath(directory)
     with _opened_lock:
@@ -828,7 +871,7 @@ def open_storage(directory, options):
         return storage
 
 
-def close_storage(storage):
+def close_storage(storage: Storage) -> None:
     """Gives a storage back, which is closed with its last user."""
     with _opened_lock:
         storage.users -= 1
@@ -840,14 +883,14 @@ def close_storage(storage):
 
 
 @atexit.register
-def _close_all():
+def _close_all() -> None:
     with _opened_lock:
         for storage in _opened.values():
             storage.close()
         _opened.clear()
 
 
-def _after_fork_in_child():
+def _after_fork_in_child() -> None:
     # Locks are as other threads of the parent held them. Its storages belong to the parent.
     global _opened_lock
     _opened_lock = threading.RLock()

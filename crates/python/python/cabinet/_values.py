@@ -9,11 +9,16 @@ object that JSON lacks is an array whose first item is its tag, and so is each l
 `(1, [b"a"])` is `["t",1,["l",["b","YQ=="]]]`.
 """
 
+from __future__ import annotations
+
 import datetime
 import decimal
 import json
 import uuid
 from base64 import b64decode, b64encode
+from typing import Any, Callable
+
+_Tagger = Callable[[Any], list[Any]]
 
 PLAIN = 0
 TAGGED = 1
@@ -28,7 +33,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=
 _decode = json.JSONDecoder().decode
 
 
-def dumps(value):
+def dumps(value: Any) -> tuple[int, bytes]:
     """Returns the form of a value, PLAIN or TAGGED, and its bytes.
 
     Fails with TypeError for an object of another class, and with RecursionError if objects are
@@ -39,7 +44,7 @@ def dumps(value):
     return TAGGED, _encode(_tag(value)).encode("utf-8", "surrogatepass")
 
 
-def loads(form, data):
+def loads(form: int, data: bytes) -> Any:
     """Returns the value of bytes. Fails with ValueError if they are damaged."""
     try:
         value = _decode(data.decode("utf-8", "surrogatepass"))
@@ -48,10 +53,10 @@ def loads(form, data):
         raise ValueError(f"a stored value is damaged: {error!r}") from error
 
 
-def _is_plain(value):
+def _is_plain(value: Any) -> bool:
     kind = type(value)
     if kind is int:
-        return value.bit_length() <= _DECIMAL_BITS_MAX
+        return bool(value.bit_length() <= _DECIMAL_BITS_MAX)
     if kind in _SCALARS:
         return True
     if kind is list:
@@ -61,7 +66,7 @@ def _is_plain(value):
     return False
 
 
-def _tag(value):
+def _tag(value: Any) -> Any:
     kind = type(value)
     if kind in _SCALARS and (kind is not int or value.bit_length() <= _DECIMAL_BITS_MAX):
         return value
@@ -71,31 +76,31 @@ def _tag(value):
     return tagger(value)
 
 
-def _untag(value):
+def _untag(value: Any) -> Any:
     if type(value) is not list:
         return value
     return _UNTAGGERS[value[0]](value[1:])
 
 
-def _tag_items(tag):
+def _tag_items(tag: str) -> _Tagger:
     return lambda value: [tag, *map(_tag, value)]
 
 
-def _tag_set(tag):
+def _tag_set(tag: str) -> _Tagger:
     # The order of a set's items differs between processes, and a key must not.
     return lambda value: [tag, *sorted(map(_tag, value), key=_encode)]
 
 
-def _tag_bytes(tag):
+def _tag_bytes(tag: str) -> _Tagger:
     return lambda value: [tag, b64encode(value).decode("ascii")]
 
 
-def _tag_dict(value):
+def _tag_dict(value: Any) -> list[Any]:
     return ["d", *(_tag(part) for pair in value.items() for part in pair)]
 
 
-def _tag_clock(tag):
-    def tag_clock(value):
+def _tag_clock(tag: str) -> _Tagger:
+    def tag_clock(value: Any) -> list[Any]:
         zone = value.tzinfo
         if zone is not None:
             offset = value.utcoffset() if type(zone) is datetime.timezone else None
@@ -106,7 +111,7 @@ def _tag_clock(tag):
     return tag_clock
 
 
-_TAGGERS = {
+_TAGGERS: dict[type, _Tagger] = {
     bytearray: _tag_bytes("a"),
     bytes: _tag_bytes("b"),
     datetime.date: lambda value: ["date", value.isoformat()],
@@ -123,7 +128,7 @@ _TAGGERS = {
     uuid.UUID: lambda value: ["u", value.hex],
 }
 
-_UNTAGGERS = {
+_UNTAGGERS: dict[str, Callable[[list[Any]], Any]] = {
     "a": lambda items: bytearray(b64decode(items[0])),
     "b": lambda items: b64decode(items[0]),
     "d": lambda items: dict(zip(map(_untag, items[::2]), map(_untag, items[1::2]))),

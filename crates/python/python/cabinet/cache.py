@@ -8,6 +8,8 @@ True
 {'text': 'hello'}
 """
 
+from __future__ import annotations
+
 import errno
 import functools
 import io
@@ -20,8 +22,10 @@ import tempfile
 import time
 import warnings
 import zlib
+from collections.abc import Container, Iterable, Iterator
 from itertools import islice
 from threading import get_ident
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from . import _values
 from ._cache_storage import (
@@ -30,7 +34,10 @@ from ._cache_storage import (
     ENTRY_RANK,
     ENTRY_ROW,
     POLICIES,
+    PackedKey,
     Row,
+    Storage,
+    Stored,
     Timeout,
     after,
     close_storage,
@@ -41,6 +48,11 @@ from ._cache_storage import (
     tag_prefix,
     unpack_key,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from .persistent import Deque, Index
 
 __all__ = [
     "DEFAULT_SETTINGS",
@@ -58,14 +70,17 @@ __all__ = [
 ]
 
 
-class Constant(tuple):
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class Constant(tuple):  # type: ignore[type-arg]
     """A constant with a name."""
 
-    def __new__(cls, name):
+    def __new__(cls, name: str) -> Constant:
         return tuple.__new__(cls, (name,))
 
-    def __repr__(self):
-        return self[0]
+    def __repr__(self) -> str:
+        return str(self[0])
 
 
 #: Stands for no value, where None may be one.
@@ -128,16 +143,16 @@ class Disk:
     standard library. `PickleDisk` takes any object.
     """
 
-    def __init__(self, directory, min_file_size=0, pickle_protocol=0):
+    def __init__(self, directory: Any, min_file_size: int = 0, pickle_protocol: int = 0) -> None:
         self._directory = directory
         self.min_file_size = min_file_size
         self.pickle_protocol = pickle_protocol
 
-    def hash(self, key):
+    def hash(self, key: Any) -> int:
         """Returns a number of 32 bits of a key, which is the same in each process."""
         return zlib.adler32(pack_key(*self.put(key))[0]) & 0xFFFFFFFF
 
-    def put(self, key):
+    def put(self, key: Any) -> tuple[Any, bool]:
         """Returns what is stored for a key: int, float, str or bytes, and whether it is the key."""
         kind = type(key)
         if kind is str or kind is bytes or kind is float:
@@ -147,13 +162,13 @@ class Disk:
         mode, data = self._dumps(key, "key")
         return _KEY_LETTERS[mode] + data, False
 
-    def get(self, key, raw):
+    def get(self, key: Any, raw: bool) -> Any:
         """Returns the key of what `put` has returned."""
         if raw:
             return key
-        return self._loads(_KEY_FORMS.get(key[:1]), key[1:])
+        return self._loads(_KEY_FORMS.get(key[:1], MODE_NONE), key[1:])
 
-    def store(self, value, read, key=UNKNOWN):
+    def store(self, value: Any, read: bool, key: Any = UNKNOWN) -> Stored:
         """Returns what is stored for a value: (bytes of the file, mode, name of the file, value).
 
         The value is None, int, float, str or bytes. Without a file, there are no bytes of it and
@@ -181,7 +196,7 @@ class Disk:
         filename, path = self.filename(key, value)
         return self._write(path, (data,)), mode, filename, None
 
-    def fetch(self, mode, filename, value, read):
+    def fetch(self, mode: int, filename: Optional[str], value: Any, read: bool) -> Any:
         """Returns the value of what `store` has returned; with `read` and a file, that file.
 
         Fails with FileNotFoundError if the file has been removed.
@@ -200,20 +215,20 @@ class Disk:
             return value.decode("utf-8", "surrogatepass")
         return self._loads(mode, value)
 
-    def filename(self, key=UNKNOWN, value=UNKNOWN):
+    def filename(self, key: Any = UNKNOWN, value: Any = UNKNOWN) -> tuple[str, str]:
         """Returns the name of a new file in the folder, with /, and its whole path."""
         name = os.urandom(16).hex()
         filename = f"{name[:2]}/{name[2:4]}/{name[4:]}.val"
         return filename, op.join(self._directory, filename)
 
-    def remove(self, file_path):
+    def remove(self, file_path: str) -> None:
         """Removes a file by its name in the folder. It need not exist."""
         try:
             os.remove(op.join(self._directory, file_path))
         except FileNotFoundError:
             pass
 
-    def _write(self, path, chunks):
+    def _write(self, path: str, chunks: Iterable[bytes]) -> Any:
         size = 0
         for tries_left in reversed(range(WRITE_TRIES)):
             os.makedirs(op.dirname(path), exist_ok=True)
@@ -237,7 +252,7 @@ class Disk:
             raise
         return size
 
-    def _dumps(self, value, what):
+    def _dumps(self, value: Any, what: str) -> tuple[int, bytes]:
         try:
             form, data = _values.dumps(value)
         except TypeError as error:
@@ -248,7 +263,7 @@ class Disk:
             ) from None
         return MODE_PLAIN + form, data
 
-    def _loads(self, mode, data):
+    def _loads(self, mode: int, data: bytes) -> Any:
         if mode == MODE_PLAIN or mode == MODE_TAGGED:
             return _values.loads(mode - MODE_PLAIN, data)
         if mode == MODE_PICKLE:
@@ -265,54 +280,59 @@ class PickleDisk(Disk):
     Reading runs what it finds, so none but you may be able to write to the folder.
     """
 
-    def _dumps(self, value, what):
+    def _dumps(self, value: Any, what: str) -> tuple[int, bytes]:
         try:
             form, data = _values.dumps(value)
             return MODE_PLAIN + form, data
         except TypeError:
             return MODE_PICKLE, pickle.dumps(value, protocol=self.pickle_protocol)
 
-    def _loads(self, mode, data):
+    def _loads(self, mode: int, data: bytes) -> Any:
         if mode == MODE_PICKLE:
             return pickle.load(io.BytesIO(data))
         return super()._loads(mode, data)
 
 
 class JSONDisk(Disk):
-    """Stores keys and values as JSON, compressed by zlib. What JSON lacks changes: tuples, bytes."""
+    """Stores keys and values as JSON, compressed by zlib.
 
-    def __init__(self, directory, compress_level=1, **kwargs):
+    Tuples come back as lists, and keys of dicts as str; bytes and others are refused.
+    """
+
+    def __init__(self, directory: Any, compress_level: int = 1, **kwargs: Any) -> None:
         self.compress_level = compress_level
         super().__init__(directory, **kwargs)
 
-    def put(self, key):
+    def put(self, key: Any) -> tuple[Any, bool]:
         return super().put(self._compress(key))
 
-    def get(self, key, raw):
+    def get(self, key: Any, raw: bool) -> Any:
         return self._decompress(super().get(key, raw))
 
-    def store(self, value, read, key=UNKNOWN):
+    def store(self, value: Any, read: bool, key: Any = UNKNOWN) -> Stored:
         if not read:
             value = self._compress(value)
         return super().store(value, read, key=key)
 
-    def fetch(self, mode, filename, value, read):
+    def fetch(self, mode: int, filename: Optional[str], value: Any, read: bool) -> Any:
         data = super().fetch(mode, filename, value, read)
         return data if read else self._decompress(data)
 
-    def _compress(self, value):
+    def _compress(self, value: Any) -> bytes:
         return zlib.compress(json.dumps(value).encode("utf-8"), self.compress_level)
 
-    def _decompress(self, data):
+    def _decompress(self, data: bytes) -> Any:
         return json.loads(zlib.decompress(data).decode("utf-8"))
 
 
-def full_name(function):
+def full_name(function: Callable[..., Any]) -> str:
     """Returns the name of a function with that of its module."""
     return f"{function.__module__}.{function.__qualname__}"
 
 
-def args_to_key(base, args, kwargs, typed, ignore):
+def args_to_key(
+    base: str, args: tuple[Any, ...], kwargs: dict[str, Any], typed: bool, ignore: Container[Any]
+) -> tuple[Any, ...]:
     """Returns the key of a call: (name, positional arguments, named arguments, names of types).
 
     The arguments that `ignore` names, by position or name, are left out.
@@ -332,18 +352,18 @@ class Cache:
     One process at a time has a cache open; the next one gets `InUseError`.
     """
 
-    _storage = None
+    _storage: Optional[Storage] = None
 
     def __init__(
         self,
-        directory=None,
-        timeout=60,
-        disk=None,
+        directory: Any = None,
+        timeout: float = 60,
+        disk: Optional[type[Disk]] = None,
         *,
-        pickle=False,
-        durability=None,
-        **settings,
-    ):
+        pickle: bool = False,
+        durability: Any = None,
+        **settings: Any,
+    ) -> None:
         """Opens a cache, and creates it if it does not exist.
 
         `directory` is a new one for temporary files by default. Changes wait `timeout` seconds
@@ -355,26 +375,25 @@ class Cache:
         """
         disk = Disk if disk is None else disk
         if not (isinstance(disk, type) and issubclass(disk, Disk)):
-            raise ValueError(f"disk={disk!r}: give a class below cabinet.Disk")
+            raise ValueError(f"disk={disk!r}: give a class below cabinet.cache.Disk")
         if pickle and not issubclass(disk, PickleDisk):
             if disk is not Disk:
                 raise ValueError(f"pickle=True with disk={disk!r}: inherit it from PickleDisk")
             disk = PickleDisk
         if directory is None:
             directory = tempfile.mkdtemp(prefix="cabinet-")
-        self._directory = op.expandvars(op.expanduser(os.fspath(directory)))
+        self._directory: str = op.expandvars(op.expanduser(os.fspath(directory)))
         self._timeout = timeout
         self._options = {"durability": durability}
         os.makedirs(self._directory, 0o755, exist_ok=True)
-        self._open(settings)
         kwargs = {
             name[len("disk_") :]: value
-            for name, value in self._storage.settings.items()
+            for name, value in self._open(settings).settings.items()
             if name.startswith("disk_")
         }
         self._disk = disk(self._directory, **kwargs)
 
-    def _open(self, settings):
+    def _open(self, settings: dict[str, Any]) -> Storage:
         with opening_lock():
             if self._storage is not None:
                 return self._storage
@@ -391,33 +410,35 @@ class Cache:
             return storage
 
     @staticmethod
-    def _set(storage, name, value):
+    def _set(storage: Storage, name: str, value: Any) -> None:
         if name == "eviction_policy":
             storage.set_policy(value)
         elif name not in storage.settings or storage.settings[name] != value:
             storage.put_setting(name, value)
 
     @property
-    def directory(self):
+    def directory(self) -> str:
         """Folder of the cache."""
         return self._directory
 
     @property
-    def timeout(self):
+    def timeout(self) -> float:
         """Seconds that a change waits for a transaction of another thread."""
         return self._timeout
 
     @property
-    def disk(self):
+    def disk(self) -> Disk:
         """The `Disk` of the cache."""
         return self._disk
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         if name in DEFAULT_SETTINGS:
-            raise AttributeError(f"{name} is a setting of the cache: use reset({name!r}, {value!r})")
+            raise AttributeError(
+                f"{name} is a setting of the cache: use reset({name!r}, {value!r})"
+            )
         super().__setattr__(name, value)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         # Settings.
         if not name.startswith("_"):
             storage = self._storage or self._open({})
@@ -427,11 +448,11 @@ class Cache:
                 return storage.volume if name == "size" else getattr(storage, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def _transact(self, retry=False):
+    def _transact(self, retry: bool = False) -> Any:
         storage = self._storage or self._open({})
         return storage.transaction(-1 if retry else self._timeout)
 
-    def transact(self, retry=False):
+    def transact(self, retry: bool = False) -> Any:
         """Returns a context of a transaction: its changes are made together, or none of them.
 
         Other threads may read meanwhile, without its changes, and wait to change something. It
@@ -441,7 +462,15 @@ class Cache:
 
     # Storing.
 
-    def set(self, key, value, expire=None, read=False, tag=None, retry=False):
+    def set(
+        self,
+        key: Any,
+        value: Any,
+        expire: Optional[float] = None,
+        read: bool = False,
+        tag: Any = None,
+        retry: bool = False,
+    ) -> bool:
         """Stores a value, and returns True.
 
         It expires after `expire` seconds. With `read`, the value is a file that is open for
@@ -452,14 +481,24 @@ class Cache:
         self._write(key, value, read, retry, self._set_row, packed, now, expire, tag)
         return True
 
-    def __setitem__(self, key, value):
+    def __setitem__(self, key: Any, value: Any) -> None:
         self.set(key, value, retry=True)
 
-    def _set_row(self, storage, stored, packed, now, expire, tag):
+    def _set_row(
+        self,
+        storage: Storage,
+        stored: Stored,
+        packed: PackedKey,
+        now: float,
+        expire: Optional[float],
+        tag: Any,
+    ) -> None:
         storage.set_row(packed, storage.row(packed[0]), now, _end(now, expire), tag, stored)
         self._cull(storage, now)
 
-    def _write(self, key, value, read, retry, change, *args):
+    def _write(
+        self, key: Any, value: Any, read: bool, retry: bool, change: Callable[..., Any], *args: Any
+    ) -> Any:
         """Calls `change` with a stored value in a transaction. Returns what it does.
 
         The file of the value is removed if that fails, or returns False.
@@ -486,16 +525,35 @@ class Cache:
         finally:
             writing.discard(thread)
 
-    def add(self, key, value, expire=None, read=False, tag=None, retry=False):
+    def add(
+        self,
+        key: Any,
+        value: Any,
+        expire: Optional[float] = None,
+        read: bool = False,
+        tag: Any = None,
+        retry: bool = False,
+    ) -> bool:
         """Stores a value if the key has none. Returns whether it did."""
         now = time.time()
         packed = pack_key(*self._disk.put(key))
         row = (self._storage or self._open({})).row(packed[0])
         if row is not None and row.expire_time > now:
             return False
-        return self._write(key, value, read, retry, self._add_row, packed, now, expire, tag)
+        is_added: bool = self._write(
+            key, value, read, retry, self._add_row, packed, now, expire, tag
+        )
+        return is_added
 
-    def _add_row(self, storage, stored, packed, now, expire, tag):
+    def _add_row(
+        self,
+        storage: Storage,
+        stored: Stored,
+        packed: PackedKey,
+        now: float,
+        expire: Optional[float],
+        tag: Any,
+    ) -> bool:
         row = storage.row(packed[0])
         if row is not None and row.expire_time > now:
             return False
@@ -503,7 +561,7 @@ class Cache:
         self._cull(storage, now)
         return True
 
-    def incr(self, key, delta=1, default=0, retry=False):
+    def incr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:
         """Adds to a number, and returns the sum.
 
         Begins at `default` without one, or fails with KeyError if that is None.
@@ -526,11 +584,11 @@ class Cache:
             self._cull(storage, now)
             return value
 
-    def decr(self, key, delta=1, default=0, retry=False):
+    def decr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:
         """Subtracts from a number, like `incr`. It may become negative."""
         return self.incr(key, -delta, default, retry)
 
-    def touch(self, key, expire=None, retry=False):
+    def touch(self, key: Any, expire: Optional[float] = None, retry: bool = False) -> bool:
         """Sets the expiry of a value. Returns whether there is one."""
         now = time.time()
         packed = pack_key(*self._disk.put(key))
@@ -544,8 +602,14 @@ class Cache:
     # Reading.
 
     def get(
-        self, key, default=None, read=False, expire_time=False, tag=False, retry=False
-    ):
+        self,
+        key: Any,
+        default: Any = None,
+        read: bool = False,
+        expire_time: bool = False,
+        tag: Any = False,
+        retry: bool = False,
+    ) -> Any:
         """Returns a value, or `default`; with its expire time and tag in a tuple if asked for.
 
         With `read`, returns the file of a value that has one.
@@ -573,13 +637,13 @@ class Cache:
                 break
         if storage.settings["statistics"]:
             storage.count_read(is_hit)
-        if not is_hit:
+        if row is None or not is_hit:
             return _result(default, expire_time, None, tag, None)
         if storage.notes_reads:
             storage.note_read(tree_key, now)
         return _result(value, expire_time, _public(row.expire_time), tag, row.tag)
 
-    def _fetch(self, row, read):
+    def _fetch(self, row: Row, read: bool) -> Any:
         if row.filename is not None:
             path = op.join(self._directory, row.filename)
             if op.isabs(row.filename) or ".." in row.filename.split("/"):
@@ -589,37 +653,37 @@ class Cache:
                 raise FileNotFoundError(errno.ENOENT, "the file of a value is cut", path)
         return self._disk.fetch(row.mode, row.filename, row.value, read)
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         value = self.get(key, default=ENOVAL, retry=True)
         if value is ENOVAL:
             raise KeyError(key)
         return value
 
-    def read(self, key, retry=False):
+    def read(self, key: Any, retry: bool = False) -> Any:
         """Returns the file of a value, open for reading bytes. Fails with KeyError without one."""
         value = self.get(key, default=ENOVAL, read=True, retry=retry)
         if value is ENOVAL:
             raise KeyError(key)
         return value
 
-    def __contains__(self, key):
+    def __contains__(self, key: Any) -> bool:
         storage = self._storage or self._open({})
         row = storage.row(pack_key(*self._disk.put(key))[0])
         return row is not None and row.expire_time > time.time()
 
-    def __len__(self):
+    def __len__(self) -> int:
         """Returns the number of values, with those that have expired and are not removed yet."""
-        return (self._storage or self._open({})).count
+        return int((self._storage or self._open({})).count)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         """Iterates over the keys in the order of insertion, also those of expired values."""
         return self._iterate(False)
 
-    def __reversed__(self):
+    def __reversed__(self) -> Iterator[Any]:
         """Like `__iter__`, in the reverse order."""
         return self._iterate(True)
 
-    def _iterate(self, is_reverse):
+    def _iterate(self, is_reverse: bool) -> Iterator[Any]:
         storage = self._storage or self._open({})
         stop = ENTRY_ORDER + storage.next_rowid.to_bytes(8, "big")
         for _, entry in storage.scan(ENTRY_ORDER, stop, is_reverse):
@@ -627,14 +691,16 @@ class Cache:
             if key is not None:
                 yield self._disk.get(*key)
 
-    def iterkeys(self, reverse=False):
+    def iterkeys(self, reverse: bool = False) -> Iterator[Any]:
         """Iterates over the keys in their order: numbers, str, bytes, others."""
         storage = self._storage or self._open({})
         for tree_key, data in storage.scan(ENTRY_ROW, after(ENTRY_ROW), reverse):
             row = Row(data)
             yield self._disk.get(*unpack_key(tree_key, row.kind, row.full_key))
 
-    def peekitem(self, last=True, expire_time=False, tag=False, retry=False):
+    def peekitem(
+        self, last: bool = True, expire_time: bool = False, tag: Any = False, retry: bool = False
+    ) -> Any:
         """Returns the last or first key and value in the order of insertion.
 
         Fails with KeyError without one. Removes those that have expired.
@@ -646,7 +712,15 @@ class Cache:
         pair, row = found
         return _result(pair, expire_time, _public(row.expire_time), tag, row.tag)
 
-    def _edge(self, start, stop, last, tree_key_of, remove, retry):
+    def _edge(
+        self,
+        start: bytes,
+        stop: bytes,
+        last: bool,
+        tree_key_of: Callable[[Any], bytes],
+        remove: bool,
+        retry: bool,
+    ) -> Any:
         """Returns the first or last pair of a range of entries, and its row; None without one."""
         failed = lost = None
         while True:
@@ -681,23 +755,30 @@ class Cache:
 
     # Removing.
 
-    def delete(self, key, retry=False):
+    def delete(self, key: Any, retry: bool = False) -> bool:
         """Removes a value. Returns whether there was one."""
         try:
-            return self.__delitem__(key, retry)
+            self.__delitem__(key, retry)
         except KeyError:
             return False
+        return True
 
-    def __delitem__(self, key, retry=True):
+    def __delitem__(self, key: Any, retry: bool = True) -> None:
         tree_key = pack_key(*self._disk.put(key))[0]
         with self._transact(retry) as storage:
             row = storage.row(tree_key)
             if row is None or row.expire_time <= time.time():
                 raise KeyError(key)
             storage.remove_row(tree_key, row)
-            return True
 
-    def pop(self, key, default=None, expire_time=False, tag=False, retry=False):
+    def pop(
+        self,
+        key: Any,
+        default: Any = None,
+        expire_time: bool = False,
+        tag: Any = False,
+        retry: bool = False,
+    ) -> Any:
         """Removes a value, and returns it, or `default`."""
         tree_key = pack_key(*self._disk.put(key))[0]
         with self._transact(retry) as storage:
@@ -722,23 +803,23 @@ class Cache:
                 storage.leave_file(row.filename)
         return _result(value, expire_time, _public(row.expire_time), tag, row.tag)
 
-    def clear(self, retry=False):
+    def clear(self, retry: bool = False) -> int:
         """Removes all values, a few in each transaction. Returns their number."""
         return self._remove(ENTRY_ORDER, after(ENTRY_ORDER), retry, lambda value: value[1:])
 
-    def evict(self, tag, retry=False):
+    def evict(self, tag: Any, retry: bool = False) -> int:
         """Removes the values with a tag, a few in each transaction. Returns their number."""
         if tag is None:
             return 0
         prefix = tag_prefix(tag)
         return self._remove(prefix, after(prefix), retry)
 
-    def expire(self, now=None, retry=False):
+    def expire(self, now: Optional[float] = None, retry: bool = False) -> int:
         """Removes the values that have expired, a few in each transaction. Returns their number."""
         now = time.time() if now is None else now
         return self._remove(ENTRY_EXPIRY, ENTRY_EXPIRY + ordered_float(now), retry)
 
-    def cull(self, retry=False):
+    def cull(self, retry: bool = False) -> int:
         """Removes expired values, and then more by the policy, down to `size_limit`.
 
         Returns their number.
@@ -759,7 +840,13 @@ class Cache:
             removed += count
         return removed
 
-    def _remove(self, start, stop, retry, tree_key_of=lambda value: value):
+    def _remove(
+        self,
+        start: bytes,
+        stop: bytes,
+        retry: bool,
+        tree_key_of: Callable[[Any], bytes] = lambda value: value,
+    ) -> int:
         removed = 0
         while True:
             try:
@@ -778,7 +865,7 @@ class Cache:
             if len(entries) < _REMOVED_AT_ONCE:
                 return removed
 
-    def _cull(self, storage, now):
+    def _cull(self, storage: Storage, now: float) -> None:
         """Removes a few expired values, and more by the policy if the cache is too large."""
         settings = storage.settings
         limit = settings["cull_limit"]
@@ -800,7 +887,7 @@ class Cache:
             storage.write_notes()
             self._evict(storage, limit)
 
-    def _evict(self, storage, limit):
+    def _evict(self, storage: Storage, limit: int) -> int:
         """Removes values by the policy. Returns their number."""
         count = 0
         while count < limit:
@@ -816,8 +903,15 @@ class Cache:
     # Queues.
 
     def push(
-        self, value, prefix=None, side="back", expire=None, read=False, tag=None, retry=False
-    ):
+        self,
+        value: Any,
+        prefix: Optional[str] = None,
+        side: str = "back",
+        expire: Optional[float] = None,
+        read: bool = False,
+        tag: Any = None,
+        retry: bool = False,
+    ) -> Any:
         """Stores a value at a side ("back" or "front") of a queue, and returns its key.
 
         The keys are integers, or texts such as "prefix-500000000000000".
@@ -828,7 +922,16 @@ class Cache:
             UNKNOWN, value, read, retry, self._push_row, prefix, is_back, now, expire, tag
         )
 
-    def _push_row(self, storage, stored, prefix, is_back, now, expire, tag):
+    def _push_row(
+        self,
+        storage: Storage,
+        stored: Stored,
+        prefix: Optional[str],
+        is_back: bool,
+        now: float,
+        expire: Optional[float],
+        tag: Any,
+    ) -> Any:
         start, stop = self._queue(prefix)
         entry = storage.edge(start, stop, is_back)
         number = _QUEUE_START
@@ -842,38 +945,46 @@ class Cache:
         self._cull(storage, now)
         return key
 
-    def _queue(self, prefix):
-        if prefix is None:
-            first, last = 0, _QUEUE_END
-        else:
-            first, last = f"{prefix}-{0:0{_QUEUE_DIGITS}d}", f"{prefix}-{_QUEUE_END}"
-        return pack_key(first, True)[0], pack_key(last, True)[0]
+    def _queue(self, prefix: Optional[str]) -> tuple[bytes, bytes]:
+        ends: tuple[Any, Any] = 0, _QUEUE_END
+        if prefix is not None:
+            ends = f"{prefix}-{0:0{_QUEUE_DIGITS}d}", f"{prefix}-{_QUEUE_END}"
+        return pack_key(ends[0], True)[0], pack_key(ends[1], True)[0]
 
     def pull(
         self,
-        prefix=None,
-        default=(None, None),
-        side="front",
-        expire_time=False,
-        tag=False,
-        retry=False,
-    ):
+        prefix: Optional[str] = None,
+        default: Any = (None, None),
+        side: str = "front",
+        expire_time: bool = False,
+        tag: Any = False,
+        retry: bool = False,
+    ) -> Any:
         """Removes the pair at a side of a queue, and returns it, or `default`."""
         return self._look(prefix, default, side, expire_time, tag, retry, True)
 
     def peek(
         self,
-        prefix=None,
-        default=(None, None),
-        side="front",
-        expire_time=False,
-        tag=False,
-        retry=False,
-    ):
+        prefix: Optional[str] = None,
+        default: Any = (None, None),
+        side: str = "front",
+        expire_time: bool = False,
+        tag: Any = False,
+        retry: bool = False,
+    ) -> Any:
         """Returns the pair at a side of a queue, or `default`. Removes those that have expired."""
         return self._look(prefix, default, side, expire_time, tag, retry, False)
 
-    def _look(self, prefix, default, side, expire_time, tag, retry, remove):
+    def _look(
+        self,
+        prefix: Optional[str],
+        default: Any,
+        side: str,
+        expire_time: bool,
+        tag: Any,
+        retry: bool,
+        remove: bool,
+    ) -> Any:
         start, stop = self._queue(prefix)
         is_last = _is_back(side)
         found = self._edge(start, stop, is_last, lambda entry: entry[0], remove, retry)
@@ -884,7 +995,14 @@ class Cache:
 
     # The cache as a whole.
 
-    def memoize(self, name=None, typed=False, expire=None, tag=None, ignore=()):
+    def memoize(
+        self,
+        name: Optional[str] = None,
+        typed: bool = False,
+        expire: Optional[float] = None,
+        tag: Any = None,
+        ignore: Container[Any] = (),
+    ) -> Callable[[_Function], Any]:
         """Returns a decorator that stores the results of a function by its arguments.
 
         The key begins with `name`, or the name of the function. With `typed`, arguments of
@@ -895,12 +1013,12 @@ class Cache:
         if callable(name):
             raise TypeError("name cannot be callable: call memoize, as in @cache.memoize()")
 
-        def decorator(function):
+        def decorator(function: _Function) -> Any:
             base = full_name(function) if name is None else name
 
             @functools.wraps(function)
-            def wrapper(*args, **kwargs):
-                key = wrapper.__cache_key__(*args, **kwargs)
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                key = cache_key(*args, **kwargs)
                 result = self.get(key, default=ENOVAL, retry=True)
                 if result is ENOVAL:
                     result = function(*args, **kwargs)
@@ -908,14 +1026,15 @@ class Cache:
                         self.set(key, result, expire, tag=tag, retry=True)
                 return result
 
-            wrapper.__cache_key__ = lambda *args, **kwargs: args_to_key(
-                base, args, kwargs, typed, ignore
-            )
+            def cache_key(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+                return args_to_key(base, args, kwargs, typed, ignore)
+
+            wrapper.__cache_key__ = cache_key  # type: ignore[attr-defined]
             return wrapper
 
         return decorator
 
-    def stats(self, enable=True, reset=False):
+    def stats(self, enable: bool = True, reset: bool = False) -> tuple[int, int]:
         """Returns the numbers of hits and misses. From then on they are counted, or not."""
         with self._transact(True) as storage:
             result = storage.hits, storage.misses
@@ -924,11 +1043,11 @@ class Cache:
             self._set(storage, "statistics", int(bool(enable)))
         return result
 
-    def volume(self):
+    def volume(self) -> int:
         """Returns the bytes of all values, with their keys, files, and indices by estimation."""
-        return (self._storage or self._open({})).volume
+        return int((self._storage or self._open({})).volume)
 
-    def reset(self, key, value=ENOVAL, update=True):
+    def reset(self, key: str, value: Any = ENOVAL, update: bool = True) -> Any:
         """Sets a setting, or reads it without a value. Returns it.
 
         Those that begin with `disk_` are also set in the `Disk`; the stored ones stay as they are
@@ -945,15 +1064,15 @@ class Cache:
                 setattr(self._disk, key[len("disk_") :], value)
         return value
 
-    def create_tag_index(self):
+    def create_tag_index(self) -> None:
         """Sets `tag_index`. Tags always have an index."""
         self.reset("tag_index", 1)
 
-    def drop_tag_index(self):
+    def drop_tag_index(self) -> None:
         """Resets `tag_index`. Tags keep their index."""
         self.reset("tag_index", 0)
 
-    def check(self, fix=False, retry=False):
+    def check(self, fix: bool = False, retry: bool = False) -> list[warnings.WarningMessage]:
         """Returns warnings about whatever is inconsistent, which it repairs with `fix`.
 
         Files of the folder that no value has are removed then. Changes wait meanwhile.
@@ -966,28 +1085,28 @@ class Cache:
                 check(storage, fix, warnings.warn)
         return found
 
-    def close(self):
+    def close(self) -> None:
         """Closes the cache. The next operation opens it again."""
         storage, self._storage = self._storage, None
         if storage is not None:
             close_storage(storage)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *raised):
+    def __exit__(self, *raised: Any) -> None:
         self.close()
 
-    def __del__(self):
+    def __del__(self) -> None:
         try:
             self.close()
         except Exception:  # The interpreter may be half gone.
             pass
 
-    def __getstate__(self):
+    def __getstate__(self) -> Any:
         return self._directory, self._timeout, type(self._disk), self._options
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: Any) -> None:
         directory, timeout, disk, options = state
         Cache.__init__(self, directory, timeout, disk, **options)
 
@@ -999,68 +1118,82 @@ class FanoutCache(Cache):
     thread holds the cache longer than the timeout: `set` returns False, `get` the default.
     """
 
-    def __init__(self, directory=None, shards=8, timeout=0.010, disk=None, **settings):
+    def __init__(
+        self,
+        directory: Any = None,
+        shards: int = 8,
+        timeout: float = 0.010,
+        disk: Optional[type[Disk]] = None,
+        **settings: Any,
+    ) -> None:
         super().__init__(directory, timeout, disk, **settings)
         self._shards = shards
-        self._parts = {}
+        self._parts: dict[tuple[str, str], Any] = {}
 
-    def transact(self, retry=True):
+    def transact(self, retry: bool = True) -> Any:
         return super().transact(retry)
 
-    def cache(self, name, timeout=60, disk=None, **settings):
+    def cache(
+        self, name: str, timeout: float = 60, disk: Optional[type[Disk]] = None, **settings: Any
+    ) -> Cache:
         """Returns the cache of a folder within this one."""
-        return self._part("cache", name, self._new_cache, timeout, disk, settings)
+        part: Cache = self._part("cache", name, self._new_cache, timeout, disk, settings)
+        return part
 
-    def _new_cache(self, directory, timeout, disk, settings):
+    def _new_cache(
+        self, directory: Any, timeout: float, disk: Optional[type[Disk]], settings: dict[str, Any]
+    ) -> Cache:
         disk = type(self._disk) if disk is None else disk
         return Cache(directory, timeout, disk, **settings)
 
-    def deque(self, name, maxlen=None):
+    def deque(self, name: str, maxlen: Optional[int] = None) -> Deque:
         """Returns the `Deque` of a folder within this one."""
-        return self._part("deque", name, self._new_deque, maxlen)
+        part: Deque = self._part("deque", name, self._new_deque, maxlen)
+        return part
 
-    def _new_deque(self, directory, maxlen):
+    def _new_deque(self, directory: Any, maxlen: Optional[int]) -> Deque:
         from .persistent import Deque
 
         return Deque.fromcache(self._new_persistent(directory), maxlen=maxlen)
 
-    def index(self, name):
+    def index(self, name: str) -> Index:
         """Returns the `Index` of a folder within this one."""
-        return self._part("index", name, self._new_index)
+        part: Index = self._part("index", name, self._new_index)
+        return part
 
-    def _new_index(self, directory):
+    def _new_index(self, directory: Any) -> Index:
         from .persistent import Index
 
         return Index.fromcache(self._new_persistent(directory))
 
-    def _new_persistent(self, directory):
+    def _new_persistent(self, directory: Any) -> Cache:
         return Cache(directory, disk=type(self._disk), eviction_policy="none")
 
-    def _part(self, kind, name, new, *args):
+    def _part(self, kind: str, name: str, new: Callable[..., Any], *args: Any) -> Any:
         key = kind, name
         if key not in self._parts:
             self._parts[key] = new(op.join(self._directory, kind, *name.split("/")), *args)
         return self._parts[key]
 
-    def close(self):
+    def close(self) -> None:
         for part in getattr(self, "_parts", {}).values():
             (part if isinstance(part, Cache) else part.cache).close()
         super().close()
 
-    def __getstate__(self):
+    def __getstate__(self) -> Any:
         directory, timeout, disk, options = super().__getstate__()
         return directory, self._shards, timeout, disk, options
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: Any) -> None:
         directory, shards, timeout, disk, options = state
-        self.__init__(directory, shards, timeout, disk, **options)
+        FanoutCache.__init__(self, directory, shards, timeout, disk, **options)
 
 
-def _silent(name, failed):
+def _silent(name: str, failed: Callable[[Timeout], Any]) -> Any:
     operation = getattr(Cache, name)
 
     @functools.wraps(operation)
-    def method(self, *args, **kwargs):
+    def method(self: FanoutCache, *args: Any, **kwargs: Any) -> Any:
         try:
             return operation(self, *args, **kwargs)
         except Timeout as error:
@@ -1077,15 +1210,17 @@ for _name in ("clear", "cull", "evict", "expire"):
     setattr(FanoutCache, _name, _silent(_name, lambda error: error.args[0]))
 
 
-def _end(now, expire):
+def _end(now: float, expire: Optional[float]) -> float:
     return _INFINITY if expire is None else now + expire
 
 
-def _public(expire_time):
+def _public(expire_time: float) -> Optional[float]:
     return None if expire_time == _INFINITY else expire_time
 
 
-def _result(value, with_expire_time, expire_time, with_tag, tag):
+def _result(
+    value: Any, with_expire_time: bool, expire_time: Optional[float], with_tag: bool, tag: Any
+) -> Any:
     if with_expire_time and with_tag:
         return value, expire_time, tag
     if with_expire_time:
@@ -1095,7 +1230,7 @@ def _result(value, with_expire_time, expire_time, with_tag, tag):
     return value
 
 
-def _is_back(side):
+def _is_back(side: str) -> bool:
     if side not in ("back", "front"):
-        raise ValueError(f"side={side!r}: choose \"front\" or \"back\"")
+        raise ValueError(f'side={side!r}: choose "front" or "back"')
     return side == "back"

@@ -9,9 +9,12 @@
     }
 
 The options are those of `cabinet.Cache`. Without `pickle`, values are None, numbers, texts (also
-safe ones, as fragments of templates are), bytes, lists, dicts and others of `cabinet.Disk`. What
-Django itself stores as objects needs it, such as responses and lazy texts.
+safe ones, as fragments of templates are), bytes, lists, dicts and others of `cabinet.cache.Disk`.
+Objects that Django itself stores need it, such as responses and lazy texts.
 """
+
+# mypy: ignore-errors
+# Django has no types, and is not installed where they are checked.
 
 import os
 import threading

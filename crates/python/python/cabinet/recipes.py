@@ -3,12 +3,17 @@
 Their keys must not be evicted: the eviction policy of the cache should be "none".
 """
 
+from __future__ import annotations
+
+import abc
 import functools
 import math
 import os
 import random
 import threading
 import time
+from collections.abc import Container
+from typing import Any, Callable, Optional
 
 from .cache import ENOVAL, args_to_key, full_name
 
@@ -22,6 +27,8 @@ __all__ = [
     "throttle",
 ]
 
+_Decorator = Callable[[Callable[..., Any]], Any]
+
 #: Seconds between two tries to get a lock.
 PAUSE = 0.001
 
@@ -29,68 +36,80 @@ PAUSE = 0.001
 class Averager:
     """Average of numbers."""
 
-    def __init__(self, cache, key, expire=None, tag=None):
+    def __init__(
+        self, cache: Any, key: Any, expire: Optional[float] = None, tag: Any = None
+    ) -> None:
         self._cache = cache
         self._key = key
         self._expire = expire
         self._tag = tag
 
-    def add(self, value):
+    def add(self, value: Any) -> None:
         """Adds a number."""
         with self._cache.transact(retry=True):
             total, count = self._cache.get(self._key, default=(0.0, 0))
             state = total + value, count + 1
             self._cache.set(self._key, state, self._expire, tag=self._tag)
 
-    def get(self):
+    def get(self) -> Optional[float]:
         """Returns the average; None without numbers."""
         return self._average(self._cache.get(self._key, default=(0.0, 0), retry=True))
 
-    def pop(self):
+    def pop(self) -> Optional[float]:
         """Returns the average, and removes its numbers."""
         return self._average(self._cache.pop(self._key, default=(0.0, 0), retry=True))
 
     @staticmethod
-    def _average(state):
+    def _average(state: Any) -> Optional[float]:
         total, count = state
         return total / count if count else None
 
 
-class _Lock:
+class _Lock(abc.ABC):
     """What locks have in common: `acquire` tries again until it succeeds."""
 
-    def __init__(self, cache, key, expire=None, tag=None):
+    def __init__(
+        self, cache: Any, key: Any, expire: Optional[float] = None, tag: Any = None
+    ) -> None:
         self._cache = cache
         self._key = key
         self._expire = expire
         self._tag = tag
 
-    def acquire(self):
+    def acquire(self) -> None:
         """Waits until the lock is free, and takes it."""
         while not self._try():
             time.sleep(PAUSE)
 
-    def _put(self, value):
+    @abc.abstractmethod
+    def _try(self) -> bool:
+        """Takes the lock. Returns False if it is not free."""
+
+    @abc.abstractmethod
+    def release(self) -> None:
+        """Frees the lock."""
+
+    def _put(self, value: Any) -> None:
         self._cache.set(self._key, value, self._expire, tag=self._tag, retry=True)
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self.acquire()
 
-    def __exit__(self, *raised):
+    def __exit__(self, *raised: Any) -> None:
         self.release()
 
 
 class Lock(_Lock):
     """A lock, which any thread may release. It is free again after `expire` seconds."""
 
-    def _try(self):
-        return self._cache.add(self._key, None, self._expire, tag=self._tag, retry=True)
+    def _try(self) -> bool:
+        return bool(self._cache.add(self._key, None, self._expire, tag=self._tag, retry=True))
 
-    def release(self):
+    def release(self) -> None:
         """Frees the lock."""
         self._cache.delete(self._key, retry=True)
 
-    def locked(self):
+    def locked(self) -> bool:
         """Returns whether the lock is taken."""
         return self._key in self._cache
 
@@ -98,7 +117,7 @@ class Lock(_Lock):
 class RLock(_Lock):
     """A lock that its thread may take again, and then releases as often."""
 
-    def _try(self):
+    def _try(self) -> bool:
         me = _thread()
         with self._cache.transact(retry=True):
             owner, count = self._cache.get(self._key, default=(None, 0))
@@ -107,7 +126,7 @@ class RLock(_Lock):
             self._put((me, count + 1))
             return True
 
-    def release(self):
+    def release(self) -> None:
         """Frees the lock once. Fails with AssertionError if this thread does not have it."""
         with self._cache.transact(retry=True):
             owner, count = self._cache.get(self._key, default=(None, 0))
@@ -119,11 +138,13 @@ class RLock(_Lock):
 class BoundedSemaphore(_Lock):
     """A lock that as many threads as `value` have at once."""
 
-    def __init__(self, cache, key, value=1, expire=None, tag=None):
+    def __init__(
+        self, cache: Any, key: Any, value: Any = 1, expire: Optional[float] = None, tag: Any = None
+    ) -> None:
         super().__init__(cache, key, expire, tag)
         self._value = value
 
-    def _try(self):
+    def _try(self) -> bool:
         with self._cache.transact(retry=True):
             value = self._cache.get(self._key, default=self._value)
             if value <= 0:
@@ -131,7 +152,7 @@ class BoundedSemaphore(_Lock):
             self._put(value - 1)
             return True
 
-    def release(self):
+    def release(self) -> None:
         """Frees it once. Fails with AssertionError if nobody has it."""
         with self._cache.transact(retry=True):
             value = self._cache.get(self._key, default=self._value)
@@ -140,42 +161,42 @@ class BoundedSemaphore(_Lock):
             self._put(value + 1)
 
 
-def _thread():
+def _thread() -> str:
     return f"{os.getpid()}-{threading.get_ident()}"
 
 
 def throttle(
-    cache,
-    count,
-    seconds,
-    name=None,
-    expire=None,
-    tag=None,
-    time_func=time.time,
-    sleep_func=time.sleep,
-):
+    cache: Any,
+    count: int,
+    seconds: float,
+    name: Optional[str] = None,
+    expire: Optional[float] = None,
+    tag: Any = None,
+    time_func: Callable[[], float] = time.time,
+    sleep_func: Callable[[float], Any] = time.sleep,
+) -> _Decorator:
     """Returns a decorator: the function is called at most `count` times per `seconds`.
 
     Calls beyond that wait. After a pause, `count` calls may follow at once.
     """
 
-    def decorator(function):
+    def decorator(function: Callable[..., Any]) -> Any:
         rate = count / float(seconds)
         key = full_name(function) if name is None else name
 
-        def delay():
+        def delay() -> float:
             """Takes a call, and returns 0; or the seconds until one is free."""
             with cache.transact(retry=True):
                 now = time_func()
                 last, free = cache.get(key, default=(now, count))
                 free = min(free + max(now - last, 0) * rate, count)
                 if free < 1:
-                    return (1 - free) / rate
+                    return float((1 - free) / rate)
                 cache.set(key, (now, free - 1), expire, tag=tag, retry=True)
                 return 0
 
         @functools.wraps(function)
-        def wrapper(*args, **kwargs):
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             while True:
                 seconds_left = delay()
                 if not seconds_left:
@@ -187,15 +208,21 @@ def throttle(
     return decorator
 
 
-def barrier(cache, lock_factory, name=None, expire=None, tag=None):
+def barrier(
+    cache: Any,
+    lock_factory: Callable[..., Any],
+    name: Optional[str] = None,
+    expire: Optional[float] = None,
+    tag: Any = None,
+) -> _Decorator:
     """Returns a decorator: the function is called with a lock of the class `lock_factory`."""
 
-    def decorator(function):
+    def decorator(function: Callable[..., Any]) -> Any:
         key = full_name(function) if name is None else name
         lock = lock_factory(cache, key, expire=expire, tag=tag)
 
         @functools.wraps(function)
-        def wrapper(*args, **kwargs):
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             with lock:
                 return function(*args, **kwargs)
 
@@ -204,7 +231,15 @@ def barrier(cache, lock_factory, name=None, expire=None, tag=None):
     return decorator
 
 
-def memoize_stampede(cache, expire, name=None, typed=False, tag=None, beta=1, ignore=()):
+def memoize_stampede(
+    cache: Any,
+    expire: float,
+    name: Optional[str] = None,
+    typed: bool = False,
+    tag: Any = None,
+    beta: float = 1,
+    ignore: Container[Any] = (),
+) -> _Decorator:
     """Returns a decorator like `Cache.memoize`, which computes results again before they expire.
 
     So not all threads do so at once when one expires. One of them begins earlier, in a thread of
@@ -213,17 +248,17 @@ def memoize_stampede(cache, expire, name=None, typed=False, tag=None, beta=1, ig
     Probabilistic Cache Stampede Prevention", VLDB 2015.
     """
 
-    def decorator(function):
+    def decorator(function: Callable[..., Any]) -> Any:
         base = full_name(function) if name is None else name
 
-        def timed_call(*args, **kwargs):
+        def timed_call(*args: Any, **kwargs: Any) -> tuple[Any, float]:
             start = time.time()
             result = function(*args, **kwargs)
             return result, time.time() - start
 
         @functools.wraps(function)
-        def wrapper(*args, **kwargs):
-            key = wrapper.__cache_key__(*args, **kwargs)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            key = cache_key(*args, **kwargs)
             pair, expire_time = cache.get(key, default=ENOVAL, expire_time=True, retry=True)
             if pair is not ENOVAL:
                 result, seconds = pair
@@ -238,14 +273,15 @@ def memoize_stampede(cache, expire, name=None, typed=False, tag=None, beta=1, ig
                 return result
             return compute(key, args, kwargs)
 
-        def compute(key, args, kwargs):
+        def compute(key: Any, args: Any, kwargs: Any) -> Any:
             pair = timed_call(*args, **kwargs)
             cache.set(key, pair, expire=expire, tag=tag, retry=True)
             return pair[0]
 
-        wrapper.__cache_key__ = lambda *args, **kwargs: args_to_key(
-            base, args, kwargs, typed, ignore
-        )
+        def cache_key(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+            return args_to_key(base, args, kwargs, typed, ignore)
+
+        wrapper.__cache_key__ = cache_key  # type: ignore[attr-defined]
         return wrapper
 
     return decorator

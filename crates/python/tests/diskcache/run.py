@@ -20,7 +20,9 @@ ARCHIVE = (
     "5.6.3",
     "2c3a3fa2743d8535d832ec61c2054a1641f41775aa7c556758a109941e33e4fc",
 )
-FILES = ["test_core.py", "test_deque.py", "test_index.py", "test_recipes.py"]
+FILES = ["test_core.py", "test_deque.py", "test_index.py", "test_recipes.py", "test_fanout.py"]
+
+#: Tests that pass at least, without those of test_fanout.py.
 PASSED_MIN = 130
 
 HERE = Path(__file__).parent
@@ -99,8 +101,9 @@ def main():
     errors += [f"{name} passes, and is listed as one that fails" for name in sorted(fails & passed)]
     unknown = sorted((fails | pickled) - outcomes.run)
     errors += [f"{name} is listed, and did not run" for name in unknown]
-    if len(passed) < PASSED_MIN:
-        errors.append(f"only {len(passed)} pass, and {PASSED_MIN} should")
+    count = sum(not name.startswith("test_fanout") for name in passed)
+    if count < PASSED_MIN:
+        errors.append(f"only {count} pass without test_fanout.py, and {PASSED_MIN} should")
     for error in errors:
         print(error)
     return 1 if errors else 0

@@ -36,6 +36,7 @@ mod peer;
 #[path = "../../bin/tests/end_to_end/ports.rs"]
 mod ports;
 mod programs;
+mod python;
 mod random;
 mod redis_benchmark;
 mod requirements;
@@ -203,6 +204,8 @@ enum Command {
     Webdav(Build),
     /// Check the metrics and the alert rules with the tools of Prometheus.
     Metrics(Build),
+    /// Build the Python package, install it for each Python of the machine, and run its tests.
+    Python(Build),
     /// Time a newcomer's first commands: a clean clone in a new root without caches (needs root).
     FirstMinute,
     /// Run each fuzz target for a while.
@@ -324,6 +327,7 @@ fn run(command: Command) -> Result<()> {
         Command::TlsScan(build) => tls_scan::run_all(build.profile()),
         Command::Webdav(build) => webdav::run_all(build.profile()),
         Command::Metrics(build) => metrics::run_all(build.profile()),
+        Command::Python(build) => python::run_all(build.profile()),
         Command::FirstMinute => first_minute::run_all(),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
         Command::Package { is_static: true, .. } => package::build_and_try_static(),

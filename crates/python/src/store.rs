@@ -18,7 +18,7 @@ const KEYS_PER_WAIT: usize = 256;
 
 /// An open database, or a transaction in one.
 ///
-/// The classes `cabinet.Database` and `cabinet.Transaction` add what Python can do as well.
+/// The classes `cabinet.Database` and `cabinet.Transaction` add methods in Python.
 #[pyclass(module = "cabinet._cabinet", subclass, frozen)]
 pub(crate) struct Store {
     pub(crate) shared: Arc<Shared>,

@@ -17,7 +17,7 @@ LIMIT = 60
 
 
 class Counting:
-    """A thread that counts whenever it gets the GIL, which nobody takes from its holder."""
+    """A thread that counts whenever it gets the GIL, which no thread takes from its holder."""
 
     def __enter__(self):
         self.count = 0

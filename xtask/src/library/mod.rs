@@ -8,6 +8,8 @@ mod readme;
 mod release;
 mod sanitize;
 
+pub(crate) use readme::blocks;
+
 use anyhow::Result;
 use clap::{Args, Subcommand};
 

@@ -69,7 +69,7 @@ fn cargo(project: &Path) -> Result<Command> {
 }
 
 /// Returns the blocks of code of a page in a language.
-fn blocks(page: &str, language: &str) -> Vec<String> {
+pub(crate) fn blocks(page: &str, language: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut lines = page.lines();
     while let Some(line) = lines.next() {

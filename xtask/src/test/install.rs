@@ -1,7 +1,7 @@
 //! Requirements of the suites, installed in one step before any of them begins.
 
 use super::suites::{Need, Suite};
-use crate::{cassandra, languages, library, requirements};
+use crate::{cassandra, languages, library, python, requirements};
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 
@@ -23,6 +23,7 @@ impl Need {
             Self::Languages => "client libraries of Python, Go, Java, Node.js and PHP",
             Self::Cassandra => "Apache Cassandra",
             Self::SemverChecks => "cargo-semver-checks",
+            Self::PythonPackage => "tools of the Python package",
         }
     }
 
@@ -33,6 +34,7 @@ impl Need {
             Self::Languages => languages::tests().map(drop),
             Self::Cassandra => cassandra::install(),
             Self::SemverChecks => library::install_semver_checks(),
+            Self::PythonPackage => python::install(),
         }
     }
 }

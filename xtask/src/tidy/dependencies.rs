@@ -13,6 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("webdav", &["cabinet", "server", "tls", "wire"]),
     ("scripts", &["cabinet", "client", "server", "wire"]),
     ("compare", &["cabinet", "tls"]),
+    ("python", &["cabinet"]),
     ("cluster", &["cabinet", "server", "tls", "wire"]),
     ("kv", &["cabinet", "client", "cluster", "scripts", "server", "tls", "webdav", "wire"]),
     ("fuzz", &["cabinet", "wire"]),

@@ -1,4 +1,4 @@
-"""Databases, transactions and batches: the classes of the extension, with what Python adds."""
+"""Databases, transactions and batches: the classes of the extension, and the methods in Python."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Items(ItemsView):  # type: ignore[type-arg]
 
 
 class _Records(_cabinet.Store, MutableMapping):  # type: ignore[type-arg]
-    """What databases and transactions have in common."""
+    """The face that databases and transactions have in common."""
 
     def keys(self) -> KeysView[Any]:
         return KeysView(self)

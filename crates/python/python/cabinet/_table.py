@@ -202,7 +202,7 @@ class Plan(NamedTuple):
 
 
 class Query:
-    """A query of a table. It is executed anew whenever its results are asked for.
+    """A query of a table. It is executed again whenever its results are asked for.
 
     Iterating over it gives pairs of primary keys and rows. `|`, `&` and `-` combine the results of
     queries; the order and the limit are then those of the first one.

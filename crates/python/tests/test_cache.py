@@ -3,6 +3,7 @@
 import io
 import multiprocessing
 import os
+import pathlib
 import pickle
 import random
 import subprocess
@@ -400,7 +401,7 @@ def test_a_change_waits_for_the_timeout(tmp_path):
         assert cache["key"] == 1 and files(cache) == []
         assert fanout.set("key", 2) is False and fanout.add("new", 2) is False
         assert fanout.delete("key") is False and fanout.incr("key") is None
-        assert fanout.clear() == 0 and fanout.get("key") == 1
+        assert fanout.clear() == 0 and fanout.get("key") == 1 and fanout.pop("key", 5) == 5
         threading.Timer(0.05, release).start()
         assert cache.set("key", 3, retry=True) is True
         assert cache["key"] == 3
@@ -713,3 +714,65 @@ def test_a_stored_file_may_come_from_any_reader(cache):
     assert cache.add("key", io.BytesIO(b""), read=True) and cache["key"] == b""
     assert not cache.add("key", io.BytesIO(LARGE), read=True)
     assert len(files(cache)) == 1
+
+
+def test_settings_are_rolled_back(cache):
+    cache["a"] = 1
+    with pytest.raises(InterruptedError):
+        with cache.transact():
+            cache.reset("size_limit", 5)
+            cache.reset("eviction_policy", "least-frequently-used")
+            raise InterruptedError
+    assert cache.size_limit == 1 << 30 and cache.eviction_policy == "least-recently-stored"
+    cache["b"] = 1
+    assert texts(cache.check()) == []
+
+
+def test_an_interrupted_commit_leaves_one_state(cache):
+    cache["old"] = LARGE
+
+    class Interrupted:
+        """A store whose write is interrupted after it was made."""
+
+        def __init__(self, store):
+            self.store = store
+
+        def __getattr__(self, name):
+            return getattr(self.store, name)
+
+        def put_many(self, changes):
+            self.store.put_many(changes)
+            raise KeyboardInterrupt
+
+    with mock.patch.object(cache._storage, "store", Interrupted(cache._storage.store)):
+        with pytest.raises(KeyboardInterrupt):
+            cache["new"] = LARGE
+    assert cache["old"] == cache["new"] == LARGE and len(cache) == 2
+    assert texts(cache.check()) == []
+
+
+def test_a_relative_folder_stays_where_it_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Cache("cache") as cache:
+        cache["key"] = LARGE
+        monkeypatch.chdir("/")
+        cache.close()
+        assert cache["key"] == LARGE and cache.directory == str(tmp_path / "cache")
+    index = Index(os.fsencode(tmp_path / "index"), a=1)
+    assert index == {"a": 1} == Index(tmp_path / "index")
+
+
+def test_a_damaged_row_is_an_error(cache):
+    cache["key"] = 1
+    key = _cache_storage.pack_key("key", True)[0]
+    for data in (b"", b"x" * 100, cache._storage.get(key)[:40]):
+        cache._storage.store.put(key, data)
+        with pytest.raises(ValueError, match="row"):
+            cache["key"]
+
+
+def test_the_program_of_the_page_runs(tmp_path):
+    page = pathlib.Path(__file__).parents[3] / "docs" / "diskcache.md"
+    program = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    assert "/tmp/example-cache" in program
+    exec(program.replace("/tmp/example-cache", str(tmp_path / "cache")), {})

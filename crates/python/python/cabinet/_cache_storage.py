@@ -259,6 +259,12 @@ class Row:
     )
 
     def __init__(self, data: bytes) -> None:
+        try:
+            self._unpack(data)
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise ValueError(f"a row of the cache is damaged: {error}") from error
+
+    def _unpack(self, data: bytes) -> None:
         (
             version,
             self.kind,
@@ -384,6 +390,7 @@ class Storage:
         self.owner: Optional[int] = None
         self.pending: Optional[dict[bytes, Any]] = None
         self._pending_keys: Optional[list[bytes]] = None
+        self._settings_before: Optional[dict[str, Any]] = None
         self._files_written: list[str] = []
         self._files_left: list[str] = []
         self._counts_lock = threading.Lock()
@@ -404,22 +411,29 @@ class Storage:
 
     def _load(self) -> None:
         self._cursor = self.store.cursor()
-        data = self.store.get(_COUNTS_KEY) or bytes(_COUNTS.size)
-        self.count, self.volume, self.hits, self.misses = self._stored = _COUNTS.unpack(data)
-        last = self.edge(ENTRY_ORDER, after(ENTRY_ORDER), True)
-        self.next_rowid = 1 if last is None else _ROWID.unpack(last[0][1:])[0] + 1
-        self.first_expiry = -_INFINITY
-        self.settings = {
-            key[1:].decode(): json.loads(value)
-            for key, value in self.store.iter_items(prefix=_SETTING)
-        }
-        if "eviction_policy" in self.settings:
-            self._use_policy(self.settings["eviction_policy"])
+        self._load_state()
         if self.store.get(_REBUILDING) is not None:
             self._rebuild_ranks()
         if self.store.get(_IN_USE) is not None:
             self.remove_orphans()
         self.store.put(_IN_USE, b"")
+
+    def _load_state(self) -> None:
+        data = self.store.get(_COUNTS_KEY) or bytes(_COUNTS.size)
+        self.count, self.volume, self.hits, self.misses = self._stored = _COUNTS.unpack(data)
+        last = self.edge(ENTRY_ORDER, after(ENTRY_ORDER), True)
+        self.next_rowid = 1 if last is None else _ROWID.unpack(last[0][1:])[0] + 1
+        self.first_expiry = -_INFINITY
+        settings = {
+            key[1:].decode(): json.loads(value)
+            for key, value in self.store.iter_items(prefix=_SETTING)
+        }
+        self._restore_settings(settings)
+
+    def _restore_settings(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        if "eviction_policy" in settings:
+            self._use_policy(settings["eviction_policy"])
 
     def _find_identity(self) -> Optional[tuple[int, int]]:
         try:
@@ -477,24 +491,33 @@ class Storage:
                 data = pending.get(_COUNTS_KEY)
                 if data is not None:
                     self._stored = _COUNTS.unpack(data)
-        except BaseException:
+        except Exception:
             self.roll_back()
+            raise
+        except BaseException:
+            # The handler of a signal has raised it, before the write or after it. Files that no
+            # row has then are removed later.
+            self._end([])
+            self._load_state()
             raise
         self._end(self._files_left)
 
     def roll_back(self) -> None:
         self.count, self.volume, self.next_rowid = self._before
         self.first_expiry = -_INFINITY
+        if self._settings_before is not None:
+            self._restore_settings(self._settings_before)
         self._end(self._files_written)
 
     def _end(self, files: Iterable[str]) -> None:
-        self.pending = self._pending_keys = self.owner = None
+        self.pending = self._pending_keys = self._settings_before = self.owner = None
         for path in files:
             self.remove_file(path)
 
     def _put_counts(self) -> None:
-        values = self.count, self.volume, self.hits, self.misses
-        self.put(_COUNTS_KEY, _COUNTS.pack(*(max(value, 0) for value in values)))
+        # Damage may have made one negative.
+        count, volume = max(self.count, 0), max(self.volume, 0)
+        self.put(_COUNTS_KEY, _COUNTS.pack(count, volume, self.hits, self.misses))
 
     def put(self, key: bytes, value: Any) -> None:
         """Stores an entry, within a transaction."""
@@ -685,12 +708,12 @@ class Storage:
         """Sets the eviction policy, and ranks the rows by it."""
         is_new = self.policy is None
         if policy != self.policy:
-            self._use_policy(policy)
-            self._notes = {}
             with self.transaction(-1):
                 self.put_setting("eviction_policy", policy)
                 if not is_new:
                     self.put(_REBUILDING, b"")
+                self._use_policy(policy)
+                self._notes = {}
             if not is_new:
                 self._rebuild_ranks()
 
@@ -777,7 +800,9 @@ class Storage:
     def put_setting(self, name: str, value: Any) -> None:
         """Stores a setting, within a transaction."""
         self.put(_SETTING + name.encode(), json.dumps(value).encode())
-        self.settings[name] = value
+        if self._settings_before is None:
+            self._settings_before = self.settings
+        self.settings = {**self.settings, name: value}
 
     # Files of values.
 

@@ -368,8 +368,9 @@ class Cache:
 
         `directory` is a new one for temporary files by default. Changes wait `timeout` seconds
         for a transaction of another thread. `disk` is a class below `Disk`. `durability` says when
-        a write is acknowledged, as in `cabinet.open`. The `settings` are those of
-        `DEFAULT_SETTINGS`; those that are given replace the stored ones.
+        a write is acknowledged, as in `cabinet.open`; an object for a folder that is open already
+        has that of the first one. The `settings` are those of `DEFAULT_SETTINGS`; those that are
+        given replace the stored ones.
 
         `pickle=True` stores any object. None but you may be able to write to the folder then.
         """
@@ -382,7 +383,8 @@ class Cache:
             disk = PickleDisk
         if directory is None:
             directory = tempfile.mkdtemp(prefix="cabinet-")
-        self._directory: str = op.expandvars(op.expanduser(os.fspath(directory)))
+        folder = op.expandvars(op.expanduser(os.fsdecode(directory)))
+        self._directory = op.abspath(folder)
         self._timeout = timeout
         self._options = {"durability": durability}
         os.makedirs(self._directory, 0o755, exist_ok=True)
@@ -824,7 +826,8 @@ class Cache:
 
         Returns their number.
         """
-        removed = self.expire(time.time())
+        stop = ENTRY_EXPIRY + ordered_float(time.time())
+        removed = self._remove(ENTRY_EXPIRY, stop, retry)
         storage = self._storage or self._open({})
         if storage.policy == "none":
             return removed
@@ -1132,6 +1135,19 @@ class FanoutCache(Cache):
 
     def transact(self, retry: bool = True) -> Any:
         return super().transact(retry)
+
+    def pop(
+        self,
+        key: Any,
+        default: Any = None,
+        expire_time: bool = False,
+        tag: bool = False,
+        retry: bool = False,
+    ) -> Any:
+        try:
+            return super().pop(key, default, expire_time, tag, retry)
+        except Timeout:
+            return _result(default, expire_time, None, tag, None)
 
     def cache(
         self, name: str, timeout: float = 60, disk: Optional[type[Disk]] = None, **settings: Any

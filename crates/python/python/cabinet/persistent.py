@@ -6,6 +6,7 @@ Their caches evict nothing. Every method is one atomic step.
 from __future__ import annotations
 
 import operator
+import os
 from collections import OrderedDict
 from collections.abc import (
     Container,
@@ -270,7 +271,7 @@ class Index(MutableMapping):  # type: ignore[type-arg]
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if args and (args[0] is None or isinstance(args[0], (str, bytes))):
+        if args and (args[0] is None or isinstance(args[0], (str, bytes, os.PathLike))):
             directory, args = args[0], args[1:]
         else:
             directory = None

@@ -38,6 +38,7 @@ mod peer;
 #[path = "../../bin/tests/end_to_end/ports.rs"]
 mod ports;
 mod programs;
+mod python;
 mod random;
 mod redis_benchmark;
 mod requirements;
@@ -209,6 +210,8 @@ enum Command {
     Metrics(Build),
     /// Look at the console of the admin listener in a browser.
     Console(Build),
+    /// Build the Python package, install it for each Python of the machine, and run its tests.
+    Python(Build),
     /// Time a newcomer's first commands: a clean clone in a new root without caches (needs root).
     FirstMinute,
     /// Run each fuzz target for a while.
@@ -332,6 +335,7 @@ fn run(command: Command) -> Result<()> {
         Command::Webdav(build) => webdav::run_all(build.profile()),
         Command::Metrics(build) => metrics::run_all(build.profile()),
         Command::Console(build) => console::run_all(build.profile()),
+        Command::Python(build) => python::run_all(build.profile()),
         Command::FirstMinute => first_minute::run_all(),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
         Command::Package { is_static: true, .. } => package::build_and_try_static(),

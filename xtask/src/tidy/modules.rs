@@ -19,6 +19,7 @@ const CRATES: &[&str] = &[
     "crates/client/src",
     "crates/cluster/src",
     "crates/compare/src",
+    "crates/python/src",
     "crates/scripts/src",
     "crates/server/src",
     "crates/tls/src",

@@ -27,6 +27,7 @@ const PLAIN: &[&str] = &[
     "crates/client",
     "crates/cluster",
     "crates/compare",
+    "crates/python",
     "crates/scripts",
     "crates/server",
     "crates/tls",

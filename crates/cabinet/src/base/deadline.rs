@@ -1,36 +1,55 @@
-//! Deadline of a thread, after which its scans and queries fail.
+//! Deadline of a thread, after which its scans and queries fail, and interruption of them.
 //!
 //! A scan may read every record of a database before it returns. A caller with a deadline sets it
-//! once for its thread, around all operations.
+//! once for its thread, around all operations. So does one that may have to end them early.
 
 use crate::{Error, Result};
 use std::cell::Cell;
+use std::thread::LocalKey;
 use std::time::Instant;
 
 thread_local! {
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
+    static IS_INTERRUPTED: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
+}
+
+/// Restores the value of a cell of the thread, even after a panic.
+struct Restore<T: Copy + 'static>(&'static LocalKey<Cell<T>>, T);
+
+impl<T: Copy> Drop for Restore<T> {
+    fn drop(&mut self) {
+        self.0.set(self.1);
+    }
 }
 
 /// Calls `run`, in which scans and queries of this thread fail with [`Error::Late`] from `deadline`
 /// on. They check the clock every few hundred records. An earlier deadline that is already set
 /// stays. Other operations have no deadline.
 pub fn with_deadline<T>(deadline: Option<Instant>, run: impl FnOnce() -> T) -> T {
-    /// Restores the deadline, even after a panic.
-    struct Restore(Option<Instant>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            DEADLINE.set(self.0);
-        }
-    }
     let before = DEADLINE.get();
-    let _restore = Restore(before);
+    let _restore = Restore(&DEADLINE, before);
     DEADLINE.set(deadline.into_iter().chain(before).min());
     run()
 }
 
-/// Fails if the deadline of this thread has passed.
+/// Calls `run`, in which scans and queries of this thread fail with [`Error::Late`] once
+/// `is_interrupted` returns true. They call it every few hundred records, also while other threads
+/// wait for them, so it has to be fast. It must not call the database. Other operations are not
+/// interrupted.
+pub fn with_interruption<T>(is_interrupted: fn() -> bool, run: impl FnOnce() -> T) -> T {
+    let _restore = Restore(&IS_INTERRUPTED, IS_INTERRUPTED.get());
+    IS_INTERRUPTED.set(Some(is_interrupted));
+    run()
+}
+
+/// Fails if the deadline of this thread has passed, or its scans and queries are interrupted.
 #[inline]
 pub(crate) fn check() -> Result<()> {
+    if let Some(is_interrupted) = IS_INTERRUPTED.get()
+        && is_interrupted()
+    {
+        return Err(Error::Late);
+    }
     match DEADLINE.get() {
         Some(deadline) if Instant::now() >= deadline => Err(Error::Late),
         _ => Ok(()),
@@ -75,6 +94,8 @@ mod tests {
                 }
                 late
             };
+            assert!(with_interruption(|| true, scans).iter().all(|late| *late), "{name}");
+            assert!(with_interruption(|| false, scans).iter().all(|late| !late), "{name}");
             let (past, future) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
             assert!(scans().iter().all(|late| !late), "{name}");
             assert!(with_deadline(Some(future), scans).iter().all(|late| !late), "{name}");

@@ -1,0 +1,930 @@
+"""Storage of a cache: one tree whose keys hold rows and the indices of them.
+
+Rows are what diskcache has in its SQL table. All entries of a change are written in one batch, so
+that a kill at any time leaves either all of them or none. The keys of the tree (integers in them
+are big-endian, so that they sort):
+
+    k KEY            row: its header (see `_HEADER`), and the variable parts
+    r ROWID          kind of KEY (a byte), KEY        order of insertion
+    e TIME ROWID     KEY                              order of expiry, of rows that expire
+    t TAG ROWID      KEY                              rows with a tag
+    o RANK ROWID     KEY                              order of eviction, see `POLICIES`
+    u ROWID          RANK                             rank, if it is not that of a new row
+    f NAME           KEY                              files of values
+    c                counts (see `_COUNTS`)
+    s NAME           setting, as JSON
+    w                present while a process has the cache open
+    x                present while the order of eviction is being rebuilt
+
+One process has the tree open, and one lock orders its changes. Reads take no lock.
+"""
+
+from __future__ import annotations
+
+import atexit
+import bisect
+import errno
+import hashlib
+import json
+import math
+import os
+import os.path
+import re
+import struct
+import threading
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from threading import get_ident
+from typing import Any, Callable, Optional, Union
+
+from . import _cabinet, _errors
+
+#: Name of the tree in the folder of a cache.
+TREE_NAME = "cache.tcb"
+
+#: Ranks of the eviction policies: the row with the lowest one is evicted first.
+POLICIES: dict[str, Optional[str]] = {
+    "none": None,
+    "least-recently-stored": "store_time",
+    "least-recently-used": "access_time",
+    "least-frequently-used": "access_count",
+}
+
+#: Bytes of a row besides those of its parts, as `volume` counts them: about what the entries of
+#: the indices take.
+ROW_BYTES = 128
+
+#: Longest key, in bytes. Of a longer one the tree has the beginning and a digest, and the row has
+#: it in full.
+KEY_BYTES_MAX = 4000
+
+#: Longest tag, in bytes, likewise.
+TAG_BYTES_MAX = 1000
+
+#: Accesses that are noted in memory before their ranks are written.
+NOTES_MAX = 1000
+
+#: Entries that a scan reads at a time.
+PORTION = 256
+
+#: Rows that are changed in one transaction where all of them are.
+ROWS_AT_ONCE = 500
+
+#: Seconds that closing waits for a transaction of another thread.
+CLOSE_SECONDS = 10
+
+#: Files of values, as `Disk.filename` names them, and their folders.
+FILE_NAME = re.compile(r"[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{28}\.val")
+FOLDER_NAME = re.compile(r"[0-9a-f]{2}(/[0-9a-f]{2})?")
+
+ENTRY_ROW, ENTRY_ORDER, ENTRY_EXPIRY, ENTRY_TAG = b"k", b"r", b"e", b"t"
+ENTRY_RANK, ENTRY_RERANK, ENTRY_FILE = b"o", b"u", b"f"
+_COUNTS_KEY, _SETTING, _IN_USE, _REBUILDING = b"c", b"s", b"w", b"x"
+
+#: Kinds of keys and of the parts of a row.
+_NONE, _INT, _FLOAT, _STR, _BYTES = range(5)
+
+# Bits of the byte of a row that has the kind of its key.
+_KIND_BITS = 0x0F
+_IS_LONG = 0x10
+
+# Version of the row, kind of the key, mode and kind of the value, kind of the tag, bytes of the
+# tag, of the name of the file, and of the full key (if it is long), ROWID, store time, expire time
+# (infinity is never), bytes of the file.
+_HEADER = struct.Struct("<5BxHIIQddQ")
+_EXPIRE_TIME_AT = 32
+_HEADER_BYTES = _HEADER.size
+_ROW_VERSION = 1
+
+_LITTLE_DOUBLE = struct.Struct("<d")
+
+# Rows, volume in bytes, hits, misses.
+_COUNTS = struct.Struct("<4Q")
+
+_ROWID = struct.Struct(">Q")
+_NUMBER = struct.Struct(">QH")
+_DOUBLE = struct.Struct(">d")
+_BIAS = 1 << 15
+
+_INFINITY = math.inf
+
+
+#: What a `Disk` has made of a value: bytes of its file, mode, name of the file, value.
+Stored = tuple[int, int, Optional[str], Any]
+
+#: Key of a row, kind of the key, and all of it if it is long.
+PackedKey = tuple[bytes, int, bytes]
+
+
+class Timeout(Exception):
+    """Another thread has held the cache longer than the timeout."""
+
+
+def ordered_float(number: Union[int, float]) -> bytes:
+    """Returns 8 bytes that sort as the numbers do."""
+    bits = _ROWID.unpack(_DOUBLE.pack(number + 0.0))[0]
+    return _ROWID.pack(bits ^ 0xFFFFFFFFFFFFFFFF if bits >> 63 else bits | 1 << 63)
+
+
+def _pack_number(number: Union[int, float]) -> bytes:
+    """Returns bytes that sort as the numbers do. Equal ones have the same, int or float."""
+    if number != number:
+        number = _INFINITY  # As no double is above it, the offset tells them apart.
+        offset = _BIAS
+    else:
+        near = float(number)
+        offset = number - int(near) if type(number) is int else 0
+        number = near
+    return ordered_float(number) + (offset + _BIAS if offset < _BIAS else 0xFFFF).to_bytes(2, "big")
+
+
+def _unpack_number(data: bytes, kind: int) -> Union[int, float]:
+    bits, offset = _NUMBER.unpack(data)
+    number: Union[int, float]
+    bits = bits & ~(1 << 63) if bits >> 63 else bits ^ 0xFFFFFFFFFFFFFFFF
+    number = _DOUBLE.unpack(_ROWID.pack(bits))[0]
+    if kind == _INT:
+        number = int(number) + int(offset) - _BIAS
+    elif offset == 0xFFFF:
+        number = math.nan
+    return number
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def pack_key(key: Any, raw: bool) -> PackedKey:
+    """Returns the key of the row in the tree, the kind of the key, and all of it if it is long.
+
+    Numbers sort before texts, and those before bytes; what a `Disk` has encoded (`raw` is false)
+    is last.
+    """
+    cls = type(key)
+    if cls is str:
+        kind, packed, family = _STR, _text(key), 0x20
+    elif cls is int or cls is float:
+        kind, packed, family = _INT if cls is int else _FLOAT, _pack_number(key), 0x10
+    elif cls is bytes:
+        kind, packed, family = _BYTES, key, 0x30
+    else:
+        raise TypeError(f"a key is stored as int, float, str or bytes, not {cls!r}")
+    if not raw:
+        family += 0x40
+    if len(packed) <= KEY_BYTES_MAX:
+        return b"k" + bytes((family,)) + packed, kind, b""
+    short = packed[:KEY_BYTES_MAX] + hashlib.sha256(packed).digest()
+    return b"k" + bytes((family,)) + short, kind | _IS_LONG, packed
+
+
+def unpack_key(tree_key: bytes, kind: int, full: bytes = b"") -> tuple[Any, bool]:
+    """Returns a key and whether it is raw."""
+    family = tree_key[1]
+    packed = full if kind & _IS_LONG else tree_key[2:]
+    kind &= _KIND_BITS
+    key: Any
+    if kind == _STR:
+        key = packed.decode("utf-8", "surrogatepass")
+    elif kind == _BYTES:
+        key = packed
+    else:
+        key = _unpack_number(packed, kind)
+    return key, family < 0x40
+
+
+def pack_part(value: Any) -> tuple[int, bytes]:
+    """Returns kind and bytes of a value or tag. Fails with TypeError for other classes."""
+    kind = type(value)
+    if kind is bytes:
+        return _BYTES, value
+    if kind is str:
+        return _STR, _text(value)
+    if value is None:
+        return _NONE, b""
+    if kind is int:
+        return _INT, value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+    if kind is float:
+        return _FLOAT, _DOUBLE.pack(value)
+    if kind is bool:
+        return pack_part(int(value))
+    if isinstance(value, (bytearray, memoryview)):
+        return _BYTES, bytes(value)
+    raise TypeError(f"it is stored as None, int, float, str or bytes, not {kind!r}")
+
+
+def unpack_part(kind: int, data: bytes) -> Any:
+    if kind == _BYTES:
+        return data
+    if kind == _STR:
+        return data.decode("utf-8", "surrogatepass")
+    if kind == _NONE:
+        return None
+    if kind == _INT:
+        return int.from_bytes(data, "little", signed=True)
+    return _DOUBLE.unpack(data)[0]
+
+
+def tag_prefix(tag: Any) -> bytes:
+    """Returns the beginning of the entries of a tag in its index."""
+    if type(tag) is int or type(tag) is float:
+        kind, data = _INT, _pack_number(tag) if -(1 << 63) <= tag < 1 << 63 else pack_part(tag)[1]
+    else:
+        kind, data = pack_part(tag)
+    if len(data) > TAG_BYTES_MAX:
+        kind, data = kind | _IS_LONG, hashlib.sha256(data).digest()
+    return b"t" + bytes((kind,)) + len(data).to_bytes(2, "big") + data
+
+
+def after(prefix: bytes) -> bytes:
+    """Returns the first key after all those that begin with a prefix."""
+    prefix = prefix.rstrip(b"\xff")
+    return prefix[:-1] + bytes((prefix[-1] + 1,))
+
+
+class Row:
+    """A row as it is stored."""
+
+    __slots__ = (
+        "data",
+        "expire_time",
+        "file_bytes",
+        "filename",
+        "full_key",
+        "kind",
+        "mode",
+        "rowid",
+        "store_time",
+        "tag",
+        "value",
+    )
+
+    def __init__(self, data: bytes) -> None:
+        try:
+            self._unpack(data)
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise ValueError(f"a row of the cache is damaged: {error}") from error
+
+    def _unpack(self, data: bytes) -> None:
+        (
+            version,
+            self.kind,
+            self.mode,
+            value_kind,
+            tag_kind,
+            name_bytes,
+            tag_bytes,
+            key_bytes,
+            self.rowid,
+            self.store_time,
+            self.expire_time,
+            self.file_bytes,
+        ) = _HEADER.unpack_from(data)
+        if version != _ROW_VERSION:
+            raise ValueError(f"a row of the cache has version {version}: a newer release wrote it")
+        self.data = data
+        at = _HEADER_BYTES
+        self.full_key = b""
+        if key_bytes:
+            self.full_key, at = data[at : at + key_bytes], at + key_bytes
+        self.filename = self.tag = None
+        if tag_kind:
+            self.tag, at = unpack_part(tag_kind, data[at : at + tag_bytes]), at + tag_bytes
+        if name_bytes:
+            self.filename, at = data[at : at + name_bytes].decode("utf-8"), at + name_bytes
+        self.value = unpack_part(value_kind, data[at:])
+
+    def volume(self, tree_key: bytes) -> int:
+        return len(tree_key) + len(self.data) + int(self.file_bytes) + ROW_BYTES
+
+
+def _pack_row(
+    kind: int, full_key: bytes, rowid: int, now: float, expire_time: float, tag: Any, stored: Stored
+) -> bytes:
+    size, mode, filename, value = stored
+    value_kind, value = pack_part(value)
+    tag_kind, tag = pack_part(tag)
+    name = b"" if filename is None else filename.encode("utf-8")
+    header = _HEADER.pack(
+        _ROW_VERSION,
+        kind,
+        mode,
+        value_kind,
+        tag_kind,
+        len(name),
+        len(tag),
+        len(full_key),
+        rowid,
+        now,
+        expire_time,
+        size if name else 0,
+    )
+    return b"".join((header, full_key, tag, name, value))
+
+
+def _entries(
+    tree_key: bytes,
+    kind: int,
+    suffix: bytes,
+    expire_time: float,
+    tag: Any,
+    rank: Optional[bytes],
+    filename: Optional[str],
+) -> dict[bytes, bytes]:
+    """Returns the entries of the indices for a row."""
+    entries = {b"r" + suffix: bytes((kind,)) + tree_key}
+    if expire_time != _INFINITY:
+        entries[b"e" + ordered_float(expire_time) + suffix] = tree_key
+    if tag is not None:
+        entries[tag_prefix(tag) + suffix] = tree_key
+    if rank is not None:
+        entries[b"o" + rank + suffix] = tree_key
+    if filename is not None:
+        entries[b"f" + filename.encode("utf-8")] = tree_key
+    return entries
+
+
+class _Transaction:
+    """Changes of this thread, as a context. Within another one it is a part of that."""
+
+    __slots__ = ("storage", "timeout")
+
+    def __init__(self, storage: Storage, timeout: float) -> None:
+        self.storage = storage
+        self.timeout = timeout
+
+    def __enter__(self) -> Storage:
+        storage = self.storage
+        if not storage.lock.acquire(timeout=self.timeout):
+            raise Timeout(f"another thread has held the cache for {self.timeout} seconds")
+        if storage.depth == 0:
+            storage.begin()
+        storage.depth += 1
+        return storage
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        storage = self.storage
+        storage.depth -= 1
+        try:
+            if storage.depth == 0:
+                if kind is None:
+                    storage.commit()
+                else:
+                    storage.roll_back()
+        finally:
+            storage.lock.release()
+
+
+class Storage:
+    """Open tree of a cache, and the changes of it. `Cache` objects of one folder share it.
+
+    Everything that a cache stores goes through `get`, `scan`, `edge`, and a transaction of `put`
+    and `remove`.
+    """
+
+    def __init__(self, directory: str, options: dict[str, Any]) -> None:
+        self.directory = directory
+        self.process = os.getpid()
+        self.users = 0
+        self.lock = threading.RLock()
+        self.depth = 0
+        self.owner: Optional[int] = None
+        self.pending: Optional[dict[bytes, Any]] = None
+        self._pending_keys: Optional[list[bytes]] = None
+        self._settings_before: Optional[dict[str, Any]] = None
+        self._files_written: list[str] = []
+        self._files_left: list[str] = []
+        self._counts_lock = threading.Lock()
+        self._notes: dict[bytes, Any] = {}
+        self.policy: Optional[str] = None
+        self._rank: Optional[str] = None
+        self.notes_reads = False
+        #: Threads that are storing a value, and so may have written its file already.
+        self.writing: set[int] = set()
+        path = os.path.join(directory, TREE_NAME)
+        self.store = _cabinet.Store(path, **options)
+        try:
+            self._load()
+        except BaseException:
+            self.store.close()
+            raise
+        self._identity = self._find_identity()
+
+    def _load(self) -> None:
+        self._cursor = self.store.cursor()
+        self._load_state()
+        if self.store.get(_REBUILDING) is not None:
+            self._rebuild_ranks()
+        if self.store.get(_IN_USE) is not None:
+            self.remove_orphans()
+        self.store.put(_IN_USE, b"")
+
+    def _load_state(self) -> None:
+        data = self.store.get(_COUNTS_KEY) or bytes(_COUNTS.size)
+        self.count, self.volume, self.hits, self.misses = self._stored = _COUNTS.unpack(data)
+        last = self.edge(ENTRY_ORDER, after(ENTRY_ORDER), True)
+        self.next_rowid = 1 if last is None else _ROWID.unpack(last[0][1:])[0] + 1
+        self.first_expiry = -_INFINITY
+        settings = {
+            key[1:].decode(): json.loads(value)
+            for key, value in self.store.iter_items(prefix=_SETTING)
+        }
+        self._restore_settings(settings)
+
+    def _restore_settings(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        if "eviction_policy" in settings:
+            self._use_policy(settings["eviction_policy"])
+
+    def _find_identity(self) -> Optional[tuple[int, int]]:
+        try:
+            status = os.stat(os.path.join(self.directory, TREE_NAME))
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def is_in_place(self) -> bool:
+        """Returns whether the folder still is the one that was opened."""
+        return self._identity is not None and self._find_identity() == self._identity
+
+    def close(self) -> None:
+        if self.process == os.getpid() and not self.store.closed:
+            try:
+                with self.transaction(CLOSE_SECONDS):
+                    self.write_notes()
+                    self._put_counts()
+                    self.remove(_IN_USE)
+            except (OSError, Timeout, _errors.Error):
+                # The folder may have been removed. If not, the next opening repairs the rest.
+                pass
+        self.store.close()
+
+    # Transactions.
+
+    def transaction(self, timeout: float) -> _Transaction:
+        """Returns a context of a transaction, which waits `timeout` seconds, or for ever if -1."""
+        return _Transaction(self, timeout)
+
+    def begin(self) -> None:
+        self.owner = get_ident()
+        self._pending_keys = None
+        self._files_written = []
+        self._files_left = []
+        self._before = self.count, self.volume, self.next_rowid
+        self.pending = {}
+
+    def commit(self) -> None:
+        pending = self.pending
+        try:
+            if pending:
+                if self._stored[:2] != (self.count, self.volume):
+                    self._put_counts()
+                if None in pending.values():
+                    batch = _cabinet.Batch(self.store)
+                    for key, value in pending.items():
+                        if value is None:
+                            batch.remove(key)
+                        else:
+                            batch.put(key, value)
+                    batch.write()
+                else:
+                    self.store.put_many(pending)
+                data = pending.get(_COUNTS_KEY)
+                if data is not None:
+                    self._stored = _COUNTS.unpack(data)
+        except Exception:
+            self.roll_back()
+            raise
+        except BaseException:
+            # The handler of a signal has raised it, before the write or after it. Files that no
+            # row has then are removed later.
+            self._end([])
+            self._load_state()
+            raise
+        self._end(self._files_left)
+
+    def roll_back(self) -> None:
+        self.count, self.volume, self.next_rowid = self._before
+        self.first_expiry = -_INFINITY
+        if self._settings_before is not None:
+            self._restore_settings(self._settings_before)
+        self._end(self._files_written)
+
+    def _end(self, files: Iterable[str]) -> None:
+        self.pending = self._pending_keys = self._settings_before = self.owner = None
+        for path in files:
+            self.remove_file(path)
+
+    def _put_counts(self) -> None:
+        # Damage may have made one negative.
+        count, volume = max(self.count, 0), max(self.volume, 0)
+        self.put(_COUNTS_KEY, _COUNTS.pack(count, volume, self.hits, self.misses))
+
+    def put(self, key: bytes, value: Any) -> None:
+        """Stores an entry, within a transaction."""
+        pending = self.pending
+        if pending is None:
+            raise RuntimeError("a change is made outside of a transaction")
+        if self._pending_keys is not None and key not in pending:
+            bisect.insort(self._pending_keys, key)
+        pending[key] = value
+
+    def remove(self, key: bytes) -> None:
+        """Removes an entry, within a transaction."""
+        self.put(key, None)
+
+    # Reading.
+
+    def get(self, key: bytes) -> Optional[bytes]:
+        """Returns the value of an entry, or None."""
+        pending = self.pending
+        if pending and self.owner == get_ident() and key in pending:
+            found: Optional[bytes] = pending[key]
+        else:
+            found = self.store.get(key)
+        return found
+
+    def scan(
+        self, start: bytes, stop: bytes, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Iterates over the entries from `start` on and before `stop`, in portions."""
+        while True:
+            entries = list(islice(self.store.iter_items(start, stop, reverse=reverse), PORTION))
+            is_last = len(entries) < PORTION
+            if self.pending and self.owner == get_ident():
+                low, high = start, stop
+                if not is_last and reverse:
+                    low = entries[-1][0]
+                elif not is_last:
+                    high = entries[-1][0] + b"\0"
+                pending = self.pending
+                entries = [entry for entry in entries if entry[0] not in pending]
+                found = ((key, pending[key]) for key in self._pending_between(low, high))
+                entries += (entry for entry in found if entry[1] is not None)
+                entries.sort(reverse=reverse)
+                bound = low if reverse else high
+            elif not is_last:
+                bound = entries[-1][0] if reverse else entries[-1][0] + b"\0"
+            yield from entries
+            if is_last:
+                return
+            start, stop = (start, bound) if reverse else (bound, stop)
+
+    def edge(self, start: bytes, stop: bytes, last: bool) -> Optional[tuple[bytes, bytes]]:
+        """Returns the first or last entry from `start` on and before `stop`, or None.
+
+        Only within a transaction.
+        """
+        cursor = self._cursor
+        is_found = cursor.jump_back(stop) if last else cursor.jump(start)
+        entry = None
+        pending = self.pending
+        while is_found:
+            key = cursor.key
+            if not last and key >= stop or last and key < start:
+                break
+            if not (last and key >= stop) and not (pending and key in pending):
+                entry = key, cursor.value
+                break
+            is_found = cursor.prev() if last else cursor.next()
+        if pending:
+            keys = self._pending_between(start, stop)
+            for key in reversed(keys) if last else keys:
+                if pending[key] is not None:
+                    if entry is None or (key > entry[0]) == last:
+                        entry = key, pending[key]
+                    break
+        return entry
+
+    def _pending_between(self, start: bytes, stop: bytes) -> list[bytes]:
+        if self._pending_keys is None:
+            self._pending_keys = sorted(self.pending or ())
+        keys = self._pending_keys
+        return keys[bisect.bisect_left(keys, start) : bisect.bisect_left(keys, stop)]
+
+    # Rows.
+
+    def row(self, tree_key: bytes) -> Optional[Row]:
+        data = self.get(tree_key)
+        return None if data is None else Row(data)
+
+    def set_row(
+        self,
+        packed_key: PackedKey,
+        old: Optional[Row],
+        now: float,
+        expire_time: float,
+        tag: Any,
+        stored: Stored,
+    ) -> None:
+        """Stores a row in the place of an old one, if there is one, within a transaction."""
+        tree_key, kind, full_key = packed_key
+        if old is None:
+            rowid = self.next_rowid
+        else:
+            rowid, kind, full_key = old.rowid, old.kind, old.full_key
+        data = _pack_row(kind, full_key, rowid, now, expire_time, tag, stored)
+        suffix = _ROWID.pack(rowid)
+        if old is None:
+            self.next_rowid += 1
+            self.count += 1
+        else:
+            self._remove_indices(tree_key, old, suffix, stored[2])
+        rank = None if self._rank is None else self._new_rank(now)
+        self.put(tree_key, data)
+        entries = _entries(tree_key, kind, suffix, expire_time, tag, rank, stored[2])
+        for key, value in entries.items():
+            self.put(key, value)
+        self.first_expiry = min(self.first_expiry, expire_time)
+        file_bytes = 0 if stored[2] is None else stored[0]
+        self.volume += len(tree_key) + len(data) + file_bytes + ROW_BYTES
+
+    def entries_of(self, tree_key: bytes, row: Row) -> dict[bytes, bytes]:
+        """Returns the entries of the indices that a row has."""
+        suffix = _ROWID.pack(row.rowid)
+        rank = None if self._rank is None else self._rank_of(row, suffix)
+        return _entries(tree_key, row.kind, suffix, row.expire_time, row.tag, rank, row.filename)
+
+    def set_expiry(self, tree_key: bytes, row: Row, expire_time: float) -> None:
+        """Sets the expiry of a row, within a transaction."""
+        suffix = _ROWID.pack(row.rowid)
+        end = _EXPIRE_TIME_AT + _LITTLE_DOUBLE.size
+        new = _LITTLE_DOUBLE.pack(expire_time)
+        self.put(tree_key, row.data[:_EXPIRE_TIME_AT] + new + row.data[end:])
+        if row.expire_time != _INFINITY:
+            self.remove(b"e" + ordered_float(row.expire_time) + suffix)
+        if expire_time != _INFINITY:
+            self.put(b"e" + ordered_float(expire_time) + suffix, tree_key)
+        self.first_expiry = min(self.first_expiry, expire_time)
+
+    def indexed_row(self, entry_key: bytes, tree_key: bytes) -> Optional[Row]:
+        """Returns the row of an entry of an index, within a transaction.
+
+        Returns None, and removes the entry, if it is not one of the row's: after damage.
+        """
+        row = self.row(tree_key)
+        if row is not None and (entry_key == tree_key or entry_key[-8:] == _ROWID.pack(row.rowid)):
+            return row
+        self.remove(entry_key)
+        return None
+
+    def remove_row(self, tree_key: bytes, row: Row) -> None:
+        """Removes a row, within a transaction. Its file is removed after the commit."""
+        self.count -= 1
+        self._remove_indices(tree_key, row, _ROWID.pack(row.rowid), None)
+        self.remove(tree_key)
+
+    def _remove_indices(
+        self, tree_key: bytes, row: Row, suffix: bytes, next_filename: Optional[str]
+    ) -> None:
+        self._notes.pop(tree_key, None)
+        for key in self.entries_of(tree_key, row):
+            self.remove(key)
+        if self.notes_reads:
+            self.remove(b"u" + suffix)
+        if row.filename is not None and row.filename != next_filename:
+            self._files_left.append(row.filename)
+        self.volume -= row.volume(tree_key)
+
+    def key_of(self, order_entry: bytes) -> Optional[tuple[Any, bool]]:
+        """Returns the key of a row by its entry in the order of insertion; None if it is gone."""
+        kind, tree_key = order_entry[0], order_entry[1:]
+        if not kind & _IS_LONG:
+            return unpack_key(tree_key, kind)
+        row = self.row(tree_key)
+        return None if row is None else unpack_key(tree_key, kind, row.full_key)
+
+    # Ranks: the order of eviction.
+
+    def _use_policy(self, policy: str) -> None:
+        if policy not in POLICIES:
+            names = ", ".join(map(repr, POLICIES))
+            raise ValueError(f"eviction_policy={policy!r}: choose one of {names}")
+        self.policy = policy
+        self._rank = POLICIES[policy]
+        # Reads of a row are noted only if they count for the order.
+        self.notes_reads = self._rank not in (None, "store_time")
+
+    def set_policy(self, policy: str) -> None:
+        """Sets the eviction policy, and ranks the rows by it."""
+        is_new = self.policy is None
+        if policy != self.policy:
+            with self.transaction(-1):
+                self.put_setting("eviction_policy", policy)
+                if not is_new:
+                    self.put(_REBUILDING, b"")
+                self._use_policy(policy)
+                self._notes = {}
+            if not is_new:
+                self._rebuild_ranks()
+
+    def _rebuild_ranks(self) -> None:
+        for prefix in (ENTRY_RANK, ENTRY_RERANK):
+            self._in_portions(prefix, lambda key, _value: self.remove(key))
+        if self._rank is not None:
+            self._in_portions(ENTRY_ORDER, self._rank_anew)
+        with self.transaction(-1):
+            self.remove(_REBUILDING)
+
+    def _rank_anew(self, key: bytes, value: Any) -> None:
+        row = self.indexed_row(key, value[1:])
+        if row is not None:
+            self.put(b"o" + self._new_rank(row.store_time) + key[1:], value[1:])
+
+    def _in_portions(self, prefix: bytes, change: Callable[[bytes, bytes], None]) -> None:
+        start, stop = prefix, after(prefix)
+        while True:
+            with self.transaction(-1):
+                entries = list(islice(self.scan(start, stop), ROWS_AT_ONCE))
+                for key, value in entries:
+                    change(key, value)
+            if len(entries) < ROWS_AT_ONCE:
+                return
+            start = entries[-1][0] + b"\0"
+
+    def _new_rank(self, now: float) -> bytes:
+        return bytes(8) if self._rank == "access_count" else ordered_float(now)
+
+    def _rank_of(self, row: Row, suffix: bytes) -> bytes:
+        rank = None if self._rank == "store_time" else self.get(b"u" + suffix)
+        return self._new_rank(row.store_time) if rank is None else rank
+
+    def note_read(self, tree_key: bytes, now: float) -> None:
+        """Notes that a row was read. Its rank is written later."""
+        notes = self._notes
+        if self._rank == "access_time":
+            notes[tree_key] = now
+        else:
+            with self._counts_lock:
+                notes[tree_key] = notes.get(tree_key, 0) + 1
+        if len(notes) > NOTES_MAX and self.lock.acquire(blocking=False):
+            try:
+                with self.transaction(-1):
+                    self.write_notes()
+            finally:
+                self.lock.release()
+
+    def write_notes(self) -> None:
+        """Writes the ranks of the rows that were read, within a transaction."""
+        with self._counts_lock:
+            notes, self._notes = self._notes, {}
+        for tree_key, note in notes.items():
+            row = self.row(tree_key)
+            if row is None:
+                continue
+            suffix = _ROWID.pack(row.rowid)
+            rank = self._rank_of(row, suffix)
+            if self._rank == "access_count":
+                new = _ROWID.pack(_ROWID.unpack(rank)[0] + note)
+            else:
+                new = ordered_float(note)
+            if new != rank:
+                self.remove(b"o" + rank + suffix)
+                self.put(b"o" + new + suffix, tree_key)
+                self.put(b"u" + suffix, new)
+
+    # Counts and settings.
+
+    def count_read(self, is_hit: bool) -> None:
+        with self._counts_lock:
+            if is_hit:
+                self.hits += 1
+            else:
+                self.misses += 1
+
+    def set_counts(self, **counts: int) -> None:
+        """Sets counts by name, within a transaction."""
+        for name, value in counts.items():
+            setattr(self, name, value)
+        self._put_counts()
+
+    def put_setting(self, name: str, value: Any) -> None:
+        """Stores a setting, within a transaction."""
+        self.put(_SETTING + name.encode(), json.dumps(value).encode())
+        if self._settings_before is None:
+            self._settings_before = self.settings
+        self.settings = {**self.settings, name: value}
+
+    # Files of values.
+
+    def note_file(self, filename: str) -> None:
+        """Notes a file that was written, which is removed unless the transaction is committed."""
+        self._files_written.append(filename)
+
+    def keep_file(self, filename: str) -> None:
+        """Keeps the file of a row that was removed, until `leave_file`."""
+        if filename in self._files_left:
+            self._files_left.remove(filename)
+
+    def leave_file(self, filename: str) -> None:
+        """Removes a file of `keep_file`: now, or with the transaction of this thread."""
+        if self.owner == get_ident():
+            self._files_left.append(filename)
+        else:
+            self.remove_file(filename)
+
+    def remove_file(self, filename: str) -> None:
+        """Removes a file, and the folders above it that are empty then."""
+        path = os.path.join(self.directory, filename)
+        try:
+            os.remove(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            # Windows refuses it while a reader has the file open. The next opening removes it.
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EBUSY):
+                raise
+            return
+        for _ in range(filename.count("/")):
+            path = os.path.dirname(path)
+            try:
+                os.rmdir(path)
+            except OSError:
+                return
+
+    def remove_orphans(self) -> None:
+        """Removes the files of values that no row has, and empty folders: what a kill has left."""
+        for filename in self.files():
+            if FILE_NAME.fullmatch(filename) and self.get(b"f" + filename.encode("utf-8")) is None:
+                self.remove_file(filename)
+        for folder in self.empty_folders():
+            if FOLDER_NAME.fullmatch(folder):
+                os.rmdir(os.path.join(self.directory, folder))
+
+    def files(self) -> Iterator[str]:
+        """Iterates over the files below the folder, without those of the tree."""
+        for folder, folders, names in os.walk(self.directory):
+            if folder == self.directory and TREE_NAME in folders:
+                folders.remove(TREE_NAME)
+            for name in names:
+                yield self._name_of(os.path.join(folder, name))
+
+    def empty_folders(self) -> Iterator[str]:
+        """Iterates over the empty folders below the folder. They may be removed meanwhile."""
+        for folder, _, _ in os.walk(self.directory, topdown=False):
+            name = self._name_of(folder)
+            if name != "." and name.split("/")[0] != TREE_NAME and not os.listdir(folder):
+                yield name
+
+    def _name_of(self, path: str) -> str:
+        return os.path.relpath(path, self.directory).replace(os.sep, "/")
+
+
+# Storages of this process that are open, by the real path of their folder.
+_opened: dict[str, Storage] = {}
+# The collector may drop a cache, and so close its storage, at any place.
+_opened_lock = threading.RLock()
+
+
+def opening_lock() -> Any:
+    """Returns the lock of `open_storage`. It may be taken again by its thread."""
+    return _opened_lock
+
+
+def open_storage(directory: str, options: dict[str, Any]) -> Storage:
+    """Returns the open storage of a folder, which must be given back to `close_storage`."""
+    path = os.path.realpath(directory)
+    with _opened_lock:
+        storage = _opened.get(path)
+        if storage is not None:
+            storage.users += 1
+            if not storage.store.closed and storage.is_in_place():
+                return storage
+            # The folder was removed, and perhaps made again.
+            storage.store.close()
+        storage = _opened[path] = Storage(path, options)
+        storage.users = 1
+        return storage
+
+
+def close_storage(storage: Storage) -> None:
+    """Gives a storage back, which is closed with its last user."""
+    with _opened_lock:
+        storage.users -= 1
+        if storage.users > 0:
+            return
+        if _opened.get(storage.directory) is storage:
+            del _opened[storage.directory]
+        storage.close()
+
+
+@atexit.register
+def _close_all() -> None:
+    with _opened_lock:
+        for storage in _opened.values():
+            storage.close()
+        _opened.clear()
+
+
+def _after_fork_in_child() -> None:
+    # Locks are as other threads of the parent held them. Its storages belong to the parent.
+    global _opened_lock
+    _opened_lock = threading.RLock()
+    for storage in _opened.values():
+        storage.lock = threading.RLock()
+        storage.depth = 0
+        storage.pending = storage.owner = None
+    _opened.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,359 @@
+"""Tables: rows as dicts, and queries that are built from conditions on columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Optional, Union
+
+from ._codecs import Codec
+from ._database import Database
+
+#: Rows that an iteration over results reads at a time.
+_ROWS = 256
+
+_Condition = tuple[bytes, str, bytes]
+
+
+def _bytes_of(value: Any, what: str) -> bytes:
+    if isinstance(value, str):
+        data = value.encode()
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        data = bytes(value)
+    elif isinstance(value, (int, float)):
+        data = str(int(value) if isinstance(value, bool) else value).encode()
+    else:
+        raise TypeError(f"{what} is str, bytes, int or float, not {type(value).__name__}")
+    if b"\0" in data:
+        raise ValueError(f"{what} has a NUL, which separates columns: encode it, such as in base64")
+    return data
+
+
+def _dumps(row: Any) -> bytes:
+    parts = []
+    for name, value in row.items():
+        if value is not None:
+            parts.append(_bytes_of(name, "the name of a column"))
+            parts.append(_bytes_of(value, "the value of a column"))
+    return b"\0".join(parts)
+
+
+def _loads_text(data: bytes) -> dict[str, str]:
+    parts = data.decode().split("\0")
+    return dict(zip(parts[::2], parts[1::2]))
+
+
+def _loads_bytes(data: bytes) -> dict[bytes, bytes]:
+    parts = data.split(b"\0")
+    return dict(zip(parts[::2], parts[1::2]))
+
+
+_CODECS = {"str": Codec(_dumps, _loads_text), "raw": Codec(_dumps, _loads_bytes)}
+
+
+class Condition:
+    """A condition of rows. `&` joins conditions, and `~` negates a single one."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: Sequence[_Condition]) -> None:
+        self.parts = tuple(parts)
+
+    def __and__(self, other: Condition) -> Condition:
+        return Condition(self.parts + other.parts)
+
+    def __or__(self, other: Any) -> Any:
+        raise TypeError("conditions are joined by &: make two queries, and join them by |")
+
+    def __invert__(self) -> Condition:
+        if len(self.parts) != 1:
+            raise TypeError("only a single condition is negated: negate each, or subtract a query")
+        column, operator, operand = self.parts[0]
+        is_negated = operator.startswith("!")
+        return Condition([(column, operator[1:] if is_negated else "!" + operator, operand)])
+
+    def __bool__(self) -> bool:
+        raise TypeError("a condition is neither true nor false: join conditions by &, not by `and`")
+
+    def without_index(self) -> Condition:
+        """Returns the condition, which then reads rows and no index."""
+        return Condition(
+            [
+                (column, "!+" + operator[1:] if operator[0] == "!" else "+" + operator, operand)
+                for column, operator, operand in self.parts
+            ]
+        )
+
+    def __repr__(self) -> str:
+        parts = (
+            f"{column.decode(errors='replace') or '(key)'} {operator} {operand!r}"
+            for column, operator, operand in self.parts
+        )
+        return f"<{' and '.join(parts)}>"
+
+
+def _joined(values: Iterable[Any]) -> tuple[bytes, bool]:
+    """Returns values as tokens, and whether all of them are numbers."""
+    values = list(values)
+    are_numbers = bool(values) and all(isinstance(value, (int, float)) for value in values)
+    return b",".join(_bytes_of(value, "an operand") for value in values), are_numbers
+
+
+class Column:
+    """A column by its name, from which conditions are made; the empty name is the primary key."""
+
+    __slots__ = ("name",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, name: Union[str, bytes]) -> None:
+        self.name = _bytes_of(name, "the name of a column")
+
+    def _condition(self, operator: str, operand: Any) -> Condition:
+        return Condition([(self.name, operator, _bytes_of(operand, "an operand"))])
+
+    def _number(self, operator: str, operand: Any) -> Condition:
+        if not isinstance(operand, (int, float)):
+            raise TypeError(f"columns are compared with numbers, not {type(operand).__name__}")
+        return self._condition(operator, operand)
+
+    def __eq__(self, other: Any) -> Condition:  # type: ignore[override]
+        return self._condition("NUMEQ" if isinstance(other, (int, float)) else "STREQ", other)
+
+    def __ne__(self, other: Any) -> Condition:  # type: ignore[override]
+        return self._condition("!NUMEQ" if isinstance(other, (int, float)) else "!STREQ", other)
+
+    def __gt__(self, number: float) -> Condition:
+        return self._number("NUMGT", number)
+
+    def __ge__(self, number: float) -> Condition:
+        return self._number("NUMGE", number)
+
+    def __lt__(self, number: float) -> Condition:
+        return self._number("NUMLT", number)
+
+    def __le__(self, number: float) -> Condition:
+        return self._number("NUMLE", number)
+
+    def between(self, least: float, greatest: float) -> Condition:
+        """The value is a number between two, both included."""
+        operand, are_numbers = _joined([least, greatest])
+        if not are_numbers:
+            raise TypeError("columns are compared with numbers")
+        return self._condition("NUMBT", operand)
+
+    def is_in(self, values: Iterable[Any]) -> Condition:
+        """The value is one of these texts without spaces and commas, or of these numbers."""
+        operand, are_numbers = _joined(values)
+        return self._condition("NUMOREQ" if are_numbers else "STROREQ", operand)
+
+    def contains(self, text: Any) -> Condition:
+        """The value contains a text."""
+        return self._condition("STRINC", text)
+
+    def startswith(self, text: Any) -> Condition:
+        """The value begins with a text."""
+        return self._condition("STRBW", text)
+
+    def endswith(self, text: Any) -> Condition:
+        """The value ends with a text."""
+        return self._condition("STREW", text)
+
+    def matches(self, pattern: str) -> Condition:
+        """The value matches a POSIX extended regular expression; a leading `*` ignores case."""
+        return self._condition("STRRX", pattern)
+
+    def has_all(self, tokens: Iterable[Any]) -> Condition:
+        """All of these are tokens of the value, which spaces or commas separate."""
+        return self._condition("STRAND", _joined(tokens)[0])
+
+    def has_any(self, tokens: Iterable[Any]) -> Condition:
+        """One of these is a token of the value, which spaces or commas separate."""
+        return self._condition("STROR", _joined(tokens)[0])
+
+    def text(self, expression: str) -> Condition:
+        """The text meets an expression of phrases with `&&`, `||` and `!!`; case and accents do
+        not count."""
+        return self._condition("FTSEX", expression)
+
+
+def column(name: Union[str, bytes]) -> Column:
+    """Returns a column, from which conditions are made, such as `column("age") >= 18`."""
+    return Column(name)
+
+
+#: The primary key, as a column.
+KEY = Column("")
+
+
+class Plan(NamedTuple):
+    """How a query was executed."""
+
+    #: Number of results.
+    results: int
+    #: Steps of the search, one line each: indices that were used, rows that were sorted.
+    steps: str
+    #: Rows that were read to test or to sort them.
+    rows_read: int
+    #: Entries of indices that led to a row.
+    postings_read: int
+
+    def __str__(self) -> str:
+        read = f"{self.rows_read} rows and {self.postings_read} entries of indices read"
+        return f"{self.steps}{self.results} results, {read}"
+
+
+class Query:
+    """A query of a table. It is executed again whenever its results are asked for.
+
+    Iterating over it gives pairs of primary keys and rows. `|`, `&` and `-` combine the results of
+    queries; the order and the limit are then those of the first one.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        parts: Sequence[_Condition] = (),
+        order: Optional[tuple[bytes, str]] = None,
+        maximum: Optional[int] = None,
+        skipped: int = 0,
+    ) -> None:
+        self._table = table
+        self._given = (list(parts), order, maximum, skipped)
+
+    def _queries(self) -> tuple[list[Any], str]:
+        return [self._given], "union"
+
+    def where(self, *conditions: Condition) -> Query:
+        """Adds conditions, all of which must hold."""
+        parts, order, maximum, skipped = self._given
+        added = [part for condition in conditions for part in condition.parts]
+        return Query(self._table, parts + added, order, maximum, skipped)
+
+    def order_by(
+        self, name: Union[str, bytes, Column], *, descending: bool = False, numeric: bool = False
+    ) -> Query:
+        """Orders the results by a column, as text or as numbers. Rows without it come last."""
+        name = name.name if isinstance(name, Column) else _bytes_of(name, "the name of a column")
+        kind = ("NUM" if numeric else "STR") + ("DESC" if descending else "ASC")
+        parts, _, maximum, skipped = self._given
+        return Query(self._table, parts, (name, kind), maximum, skipped)
+
+    def limit(self, maximum: Optional[int], *, skip: int = 0) -> Query:
+        """Limits the number of results, after the first ones are skipped."""
+        parts, order, *_ = self._given
+        return Query(self._table, parts, order, maximum, skip)
+
+    def keys(self) -> list[Any]:
+        """Returns the primary keys of the results."""
+        return self._table._search(*self._queries())[0]
+
+    def rows(self) -> Iterator[dict[Any, Any]]:
+        """Returns an iterator over the rows of the results."""
+        return (row for _, row in self)
+
+    def __iter__(self) -> Iterator[tuple[Any, dict[Any, Any]]]:
+        keys = self.keys()
+        for start in range(0, len(keys), _ROWS):
+            portion = keys[start : start + _ROWS]
+            for key, row in zip(portion, self._table.get_many(portion)):
+                # A row may have been removed since.
+                if row is not None:
+                    yield key, row
+
+    def first(self) -> Optional[tuple[Any, dict[Any, Any]]]:
+        """Returns the first key and row; `None` if there is none."""
+        return next(iter(self), None)
+
+    def count(self) -> int:
+        """Returns the number of results."""
+        return self._table._count(*self._queries())[0]
+
+    def explain(self) -> Plan:
+        """Executes the query without returning its results, and returns how that was done."""
+        return Plan(*self._table._count(*self._queries()))
+
+    def remove(self) -> int:
+        """Removes the rows of the results. Returns their number."""
+        return self._table._search_out(self._given)[0]
+
+    def __or__(self, other: Query) -> Query:
+        return _Combined(self, other, "union")
+
+    def __and__(self, other: Query) -> Query:
+        return _Combined(self, other, "intersection")
+
+    def __sub__(self, other: Query) -> Query:
+        return _Combined(self, other, "difference")
+
+
+class _Combined(Query):
+    """Results of several queries, combined by one operation."""
+
+    def __init__(self, first: Query, second: Query, operation: str) -> None:
+        super().__init__(first._table)
+        queries, own = first._queries()
+        if len(queries) > 1 and own != operation:
+            raise TypeError("queries are combined by one operation: |, & or -")
+        others, own = second._queries()
+        if len(others) > 1 and (own != operation or operation == "difference"):
+            raise TypeError("queries are combined by one operation: |, & or -")
+        self._combined = (queries + others, operation)
+
+    def _queries(self) -> tuple[list[Any], str]:
+        return self._combined
+
+    def where(self, *conditions: Condition) -> Query:
+        raise TypeError("conditions are added to a query before it is combined")
+
+    def order_by(self, name: Any, *, descending: bool = False, numeric: bool = False) -> Query:
+        raise TypeError("the first query is ordered before it is combined")
+
+    def limit(self, maximum: Optional[int], *, skip: int = 0) -> Query:
+        raise TypeError("the first query is limited before it is combined")
+
+    def remove(self) -> int:
+        raise TypeError("rows are removed by a single query")
+
+
+class Table(Database):
+    """A table: a mapping of primary keys to rows, which are dicts of columns.
+
+    Values are `str`; `int` and `float` are stored as text. A column of which the value is `None`
+    is left out.
+    """
+
+    def __new__(
+        cls, name: Any, *, codec: Any = "str", keys: str = "str", **options: Any
+    ) -> Table:
+        if codec not in _CODECS:
+            raise ValueError(f'codec={codec!r}: that of a table is "str" or "raw"')
+        return super().__new__(
+            cls, name, codec=_CODECS[codec], keys=keys, kind="table", **options
+        )
+
+    def query(self, *conditions: Condition) -> Query:
+        """Returns a query of the rows that meet all conditions."""
+        return Query(self).where(*conditions)
+
+    def new_id(self) -> int:
+        """Returns a number that the table has not returned before, for a primary key."""
+        return self._new_id()
+
+    def insert(self, row: Any) -> str:
+        """Stores a row under a new primary key, and returns that."""
+        key = str(self.new_id())
+        self[key] = row
+        return key
+
+    def set_index(self, name: Union[str, bytes], kind: str) -> None:
+        """Builds an index of a column: "lex" by text, "dec" by number, "tok" by token, "qgr" for
+        full text."""
+        self._set_index(name, kind)
+
+    def remove_index(self, name: Union[str, bytes]) -> None:
+        """Removes the index of a column."""
+        self._set_index(name, "void")
+
+    @property
+    def indices(self) -> dict[str, str]:
+        """Types of the indices by column."""
+        return {name.decode(errors="replace"): kind for name, kind in self._indices().items()}

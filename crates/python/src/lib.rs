@@ -1,0 +1,38 @@
+//! Extension module of the Python package `cabinet`: databases of `tyrant-cabinet`.
+//!
+//! The package's own modules, in `python/cabinet`, build its public face on these classes.
+
+mod batch;
+mod buffer;
+mod bytes;
+mod codec;
+mod cursor;
+mod errors;
+mod expiry;
+mod fork;
+mod options;
+mod scan;
+mod shared;
+mod store;
+mod table;
+mod upkeep;
+mod whole;
+
+use pyo3::prelude::*;
+
+/// The classes and functions of the extension.
+#[pymodule(gil_used = false)]
+mod _cabinet {
+    #[pymodule_export]
+    use crate::batch::Batch;
+    #[pymodule_export]
+    use crate::cursor::Cursor;
+    #[pymodule_export]
+    use crate::expiry::RecordMeta;
+    #[pymodule_export]
+    use crate::scan::Scan;
+    #[pymodule_export]
+    use crate::store::Store;
+    #[pymodule_export]
+    use crate::upkeep::{check, import_tokyo_cabinet, salvage};
+}

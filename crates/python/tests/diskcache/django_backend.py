@@ -1,0 +1,78 @@
+"""Django's tests of a backend of caches, for this one."""
+
+import pathlib
+import shutil
+import tempfile
+
+from cache.tests import BaseCacheTests, caches_setting_for_tests
+from django.core.cache import cache, caches
+from django.test import TestCase, override_settings
+from django.utils.safestring import SafeString, mark_safe
+
+FOLDER = tempfile.mkdtemp()
+
+
+def setting(**options):
+    return caches_setting_for_tests(
+        BACKEND="cabinet.django.CabinetCache", LOCATION=FOLDER, OPTIONS=options
+    )
+
+
+@override_settings(CACHES=setting(pickle=True))
+class CabinetCacheTests(BaseCacheTests, TestCase):
+    @classmethod
+    def tearDownClass(cls):
+        caches["default"].cache.close()
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        super().tearDownClass()
+
+    def tearDown(self):
+        cache.clear()
+
+    # The cache is limited by bytes, not by a number of values.
+
+    def test_cull(self):
+        pass
+
+    def test_zero_cull(self):
+        pass
+
+    def test_cull_delete_when_store_empty(self):
+        pass
+
+    def test_tags_files_and_counts(self):
+        cache.set("tagged", "value", tag="tag")
+        cache.set("plain", "value")
+        self.assertEqual(cache.get("tagged", tag=True), ("value", "tag"))
+        self.assertEqual(cache.evict("tag"), 1)
+        self.assertEqual(cache.pop("plain"), "value")
+        self.assertIsNone(cache.get("plain"))
+        with open(__file__, "rb") as reader:
+            cache.set("file", reader, read=True)
+        self.assertEqual(cache.get("file"), pathlib.Path(__file__).read_bytes())
+        self.assertEqual(cache.expire(), 0)
+
+    def test_memoize(self):
+        calls = []
+
+        @cache.memoize(name="work", version=2)
+        def work(number):
+            calls.append(number)
+            return number
+
+        self.assertEqual([work(1), work(1), work(2)], [1, 1, 2])
+        self.assertEqual(calls, [1, 2])
+
+
+@override_settings(CACHES=setting())
+class WithoutPickleTests(TestCase):
+    def test_safe_texts_stay_safe(self):
+        cache.set("safe", mark_safe("<b>"))
+        cache.set("list", ["<b>", 1, (2,)])
+        self.assertIs(type(cache.get("safe")), SafeString)
+        self.assertEqual(cache.get("list"), ["<b>", 1, (2,)])
+        with self.assertRaisesMessage(TypeError, "pickle=True"):
+            cache.set("class", object)
+
+
+del TestCase

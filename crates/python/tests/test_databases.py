@@ -1,0 +1,266 @@
+"""Opening, closing, transactions, batches, durability, copies, damage, errors."""
+
+import gc
+import os
+import pathlib
+
+import pytest
+
+import cabinet
+
+FIXTURES = pathlib.Path(__file__).parents[2] / "cabinet/tests/fixtures/tokyocabinet"
+
+
+def test_names_have_settings(tmp_path):
+    with cabinet.open(f"{tmp_path}/a.tch#bnum=1000#durability=always#compression=lz4") as database:
+        assert database.durability == "always" and database.kind == "hash"
+        database["a"] = b"1"
+        assert database.durable >= database.appended > 0
+    with cabinet.open(tmp_path / "a.tch", durability=0.5) as database:
+        assert database.durability == "interval:500" and database["a"] == b"1"
+    with cabinet.open(f"{tmp_path}/a.tch#mode=r") as database:
+        assert database.read_only
+        with pytest.raises(cabinet.ReadOnlyError):
+            database["a"] = b"2"
+    with cabinet.open(tmp_path / "plain#order=decimal", kind="tree") as database:
+        assert database.kind == "tree" and database.path == str(tmp_path / "plain")
+        database.update({"10": b"", "9": b""})
+        assert list(database) == [b"9", b"10"]
+    for name, kind in (("*", "memory-hash"), ("+#capnum=10", "memory-tree")):
+        with cabinet.open(name) as database:
+            assert database.kind == kind
+
+
+def test_options(tmp_path):
+    path = tmp_path / "a.tch"
+    with pytest.raises(cabinet.IoError) as raised:
+        cabinet.open(path, create=False)
+    assert isinstance(raised.value, OSError)
+    assert raised.value.errno == 2 and "check the path" in str(raised.value)
+    assert str(path) in os.fspath(raised.value.filename)
+    with cabinet.open(path, compression="zstd", capacity_bytes=8 << 20, durability="none") as it:
+        it["a"] = b"x" * 10000
+    with cabinet.open(path, read_only=True) as database:
+        assert database["a"] == b"x" * 10000
+    with cabinet.open(path, truncate=True) as database:
+        assert len(database) == 0
+    with cabinet.open(tmp_path / "a.tcf", width=4) as database:
+        database["7"] = b"123456"
+        assert database["7"] == b"1234" and database.width == 4
+        with pytest.raises(cabinet.NoIdError):
+            database["x"] = b"1"
+    for error, name, options in (
+        (cabinet.BadNameError, "a.xyz", {}),
+        (cabinet.BadNameError, "a.tch#nonsense=1", {}),
+        (cabinet.BadNameError, "a.tch", {"durability": "sometimes"}),
+        (ValueError, "a.tch", {"compression": "zip"}),
+        (ValueError, "a.tch", {"kind": "heap"}),
+        (ValueError, "a.tch", {"keys": "int"}),
+        (cabinet.InvalidArgumentError, "a.tch", {"kind": "tree"}),
+        (cabinet.InvalidArgumentError, "a.tch", {"dead_percent_max": 5}),
+        (TypeError, "a.tch", {"nonsense": 1}),
+        (TypeError, 5, {}),
+    ):
+        with pytest.raises(error):
+            cabinet.open(name if name == 5 else tmp_path / name, **options)
+
+
+def test_a_database_is_open_once(tmp_path):
+    path = tmp_path / "a.tch"
+    database = cabinet.open(path)
+    with pytest.raises(cabinet.InUseError):
+        cabinet.open(path)
+    database.close()
+    database.close()
+    assert database.closed and "closed" in repr(database)
+    for call in (
+        lambda: database["a"],
+        lambda: database.put("a", b"1"),
+        lambda: len(database),
+        lambda: list(database),
+        lambda: database.transaction(),
+        lambda: database.batch(),
+        lambda: database.sync(),
+        lambda: database.path,
+    ):
+        with pytest.raises(cabinet.ClosedError):
+            call()
+    cabinet.open(path).close()
+
+
+def test_a_database_without_references_is_closed(tmp_path):
+    database = cabinet.open(tmp_path / "a.tch")
+    database["a"] = b"1"
+    del database
+    gc.collect()
+    with cabinet.open(tmp_path / "a.tch") as database:
+        assert database["a"] == b"1"
+
+
+def test_a_transaction_is_committed_or_rolled_back(keyed):
+    keyed["a"] = b"1"
+    with keyed.transaction() as transaction:
+        transaction["b"] = b"2"
+        transaction.add_int("n", 5)
+        assert transaction["a"] == b"1" and transaction["b"] == b"2"
+        assert "b" not in keyed
+    assert keyed["b"] == b"2" and keyed.get_int("n") == 5
+    with pytest.raises(RuntimeError, match="on purpose"):
+        with keyed.transaction() as transaction:
+            del transaction["a"]
+            raise RuntimeError("on purpose")
+    assert keyed["a"] == b"1"
+    assert transaction.closed
+    with pytest.raises(cabinet.ClosedError):
+        transaction["a"]
+    transaction = keyed.transaction()
+    transaction["c"] = b"3"
+    transaction.rollback()
+    assert "c" not in keyed
+    with pytest.raises(cabinet.UnsupportedError):
+        cabinet.Transaction(keyed.transaction())
+
+
+def test_a_conflict_is_an_error_and_transact_repeats(keyed):
+    keyed["a"] = b"1"
+    with pytest.raises(cabinet.ConflictError):
+        with keyed.transaction() as transaction:
+            value = transaction["a"]
+            keyed["a"] = b"2"
+            transaction["a"] = value + b"!"
+    assert keyed["a"] == b"2"
+    tries = []
+
+    def append(transaction):
+        tries.append(1)
+        value = transaction["a"]
+        if len(tries) < 3:
+            keyed["a"] = b"%d" % len(tries)
+        transaction["a"] = value + b"!"
+        return value
+
+    assert keyed.transact(append) == b"2"
+    assert keyed["a"] == b"2!" and len(tries) == 3
+    tries.clear()
+    with pytest.raises(cabinet.ConflictError):
+        keyed.transact(append, tries=2)
+
+
+def test_closing_ends_transactions(opened):
+    database = opened("a.tch")
+    transaction = database.transaction()
+    transaction["a"] = b"1"
+    database.close()
+    with pytest.raises(cabinet.ClosedError):
+        transaction["a"]
+    with pytest.raises(cabinet.ClosedError):
+        transaction.commit()
+    assert "a" not in opened("a.tch")
+
+
+def test_a_batch_is_applied_together_or_not_at_all(keyed):
+    keyed["a"] = b"1"
+    with keyed.batch() as batch:
+        batch["b"] = b"2"
+        batch.put("c", b"3", ttl=1000, flags=9)
+        del batch["a"]
+        assert "b" not in keyed and len(batch) == 3
+    assert sorted(keyed) == [b"b", b"c"] and keyed.meta("c").flags == 9
+    with pytest.raises(RuntimeError):
+        with keyed.batch() as batch:
+            batch["d"] = b"4"
+            raise RuntimeError
+    assert "d" not in keyed
+    batch = keyed.batch()
+    batch.expect("b", keyed.meta("b").version)
+    batch.expect("e", 0)
+    batch["e"] = b"5"
+    batch.write()
+    batch.expect("e", 0)
+    batch["e"] = b"6"
+    with pytest.raises(cabinet.ConflictError):
+        batch.write()
+    assert keyed["e"] == b"5"
+
+
+def test_writes_are_made_durable(opened):
+    database = opened("a.tch")
+    database["a"] = b"1"
+    position = database.appended
+    database.sync()
+    assert database.durable >= position
+    database["b"] = b"1"
+    database.wait_durable()
+    assert database.durable >= database.appended
+    assert opened("*").appended == 0
+
+
+def test_a_backup_is_a_database(opened, tmp_path):
+    for name in ("a.tch", "a.tcb"):
+        database = opened(name)
+        database.put_many(("%d" % number, b"x" * 100) for number in range(1000))
+        database.backup(tmp_path / f"copy-{name}")
+        database["later"] = b"1"
+        with cabinet.open(tmp_path / f"copy-{name}") as copy:
+            assert len(copy) == 1000 and copy["7"] == b"x" * 100
+        with pytest.raises(cabinet.IoError):
+            database.backup(tmp_path / f"copy-{name}")
+    memory = opened("*")
+    memory["a"] = b"1"
+
+
+def test_damage_is_found_and_the_rest_salvaged(opened, tmp_path):
+    database = opened("a.tch")
+    for number in range(1000):
+        database["%d" % number] = b"value%d" % number
+    database.sync()
+    verified = database.verify(bytes_per_second=1 << 30)
+    assert verified["damages"] == [] and verified["records"] >= 1000
+    assert database.damages == []
+    database.close()
+    path = tmp_path / "a.tch"
+    assert cabinet.check(path)["damages"] == []
+    segment = max(path.iterdir(), key=lambda file: file.read_bytes().count(b"value"))
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"value500")] ^= 1
+    segment.write_bytes(data)
+    checked = cabinet.check(path)
+    assert len(checked["damages"]) == 1 and "byte" in checked["damages"][0]
+    into = opened("b.tch")
+    salvaged = cabinet.salvage(path, into)
+    assert salvaged["damages"] == checked["damages"] and salvaged["may_be_stale"]
+    assert 900 < len(into) < 1000
+
+
+def test_maintenance(keyed):
+    keyed.put_many(("%d" % number, b"x" * 100) for number in range(100))
+    keyed.optimize()
+    keyed.optimize("dead=50")
+    assert len(keyed) == 100 and keyed.size_bytes > 0
+    stats = keyed.stats()
+    assert stats and all(isinstance(text, str) for pair in stats.items() for text in pair)
+
+
+@pytest.mark.parametrize(
+    "file, suffix", [("be/hash-numbers.tch", "tch"), ("be/btree-dups.tcb", "tcb")]
+)
+def test_files_of_tokyo_cabinet_are_imported(opened, file, suffix):
+    with pytest.raises(cabinet.LegacyFileError):
+        cabinet.open(FIXTURES / file)
+    database = opened(f"new.{suffix}")
+    imported = cabinet.import_tokyo_cabinet(FIXTURES / file, database)
+    assert imported["damages"] == []
+    assert imported["records"] == len(database) > 0
+    with pytest.raises(cabinet.Error):
+        cabinet.import_tokyo_cabinet(FIXTURES / "none.tch", database)
+    if suffix == "tcb":
+        with pytest.raises(cabinet.InvalidArgumentError):
+            cabinet.import_tokyo_cabinet(FIXTURES / file, opened("other.tch"))
+
+
+def test_limits_are_errors(keyed):
+    keyed["k" * 65536] = b"1"
+    with pytest.raises(cabinet.KeyTooLongError):
+        keyed["k" * 65537] = b"1"
+    with pytest.raises(ValueError):
+        keyed.get("k" * 65537)

@@ -1,0 +1,196 @@
+"""Tables: rows, indices, queries."""
+
+import signal
+import time
+
+import pytest
+
+import cabinet
+from cabinet import KEY, column
+
+PEOPLE = {
+    "p1": {"name": "Ann", "age": "34", "tags": "red,blue", "city": "Bern"},
+    "p2": {"name": "Bob", "age": "9", "tags": "red", "city": "Bonn"},
+    "p3": {"name": "Cleo", "age": "71", "tags": "", "city": "Bern"},
+    "p4": {"name": "Dan", "age": "18"},
+}
+
+
+@pytest.fixture
+def people(opened):
+    table = opened("people.tct")
+    table.update(PEOPLE)
+    return table
+
+
+def keys(query):
+    return sorted(query.keys())
+
+
+def test_rows_are_dicts(people, opened):
+    assert isinstance(people, cabinet.Table)
+    assert dict(people) == PEOPLE and people["p1"] == PEOPLE["p1"]
+    people["p5"] = {"name": b"Eve", "age": 5, "weight": 20.5, "none": None, "is": True}
+    assert people["p5"] == {"name": "Eve", "age": "5", "weight": "20.5", "is": "1"}
+    people["p6"] = {}
+    assert people["p6"] == {} and len(people) == 6
+    del people["p6"]
+    assert people.pop("p5")["name"] == "Eve"
+    assert people.get_many(["p1", "x"]) == [PEOPLE["p1"], None]
+    assert list(people.iter_keys("p2", "p4")) == ["p2", "p3"]
+    assert people.modify("p2", lambda row: {**row, "age": 10})["age"] == 10
+    assert people["p2"]["age"] == "10"
+    with people.transaction() as transaction:
+        transaction["p7"] = {"name": "Gil"}
+        assert transaction["p7"] == {"name": "Gil"}
+    assert people["p7"] == {"name": "Gil"}
+    for wrong, error in (
+        ({"a": [1]}, TypeError),
+        ({5: "a"}, None),
+        ({"": "a"}, cabinet.BadColumnError),
+        ({"a": "b\0c"}, ValueError),
+        ("text", AttributeError),
+    ):
+        if error is None:
+            people["p8"] = wrong
+            assert people["p8"] == {"5": "a"}
+        else:
+            with pytest.raises(error):
+                people["p8"] = wrong
+    raw = opened("raw.tct", codec="raw", keys="bytes")
+    raw["a"] = {"name": b"\xff"}
+    assert dict(raw) == {b"a": {b"name": b"\xff"}}
+    with pytest.raises(ValueError, match="codec"):
+        cabinet.open("a.tct", codec="json")
+    with pytest.raises(cabinet.UnsupportedError):
+        reversed(people)
+
+
+def test_keys_are_generated(people):
+    key = people.insert({"name": "Fay"})
+    other = people.insert({"name": "Gus"})
+    assert people[key] == {"name": "Fay"} and key != other
+    assert people.new_id() > int(other)
+
+
+def test_conditions(people):
+    for condition, expected in (
+        (column("name") == "Ann", ["p1"]),
+        (column("name") != "Ann", ["p2", "p3", "p4"]),
+        (column("age") == 9, ["p2"]),
+        (column("age") != 9, ["p1", "p3", "p4"]),
+        (column("age") > 18, ["p1", "p3"]),
+        (column("age") >= 18, ["p1", "p3", "p4"]),
+        (column("age") < 18, ["p2"]),
+        (column("age") <= 18.0, ["p2", "p4"]),
+        (column("age").between(9, 34), ["p1", "p2", "p4"]),
+        (column("age").is_in([9, 71]), ["p2", "p3"]),
+        (column("name").is_in(["Bob", "Dan"]), ["p2", "p4"]),
+        (column("name").contains("n"), ["p1", "p4"]),
+        (column("name").startswith("C"), ["p3"]),
+        (column("name").endswith("b"), ["p2"]),
+        (column("name").matches("^.o"), ["p2"]),
+        (column("name").matches("*^ANN$"), ["p1"]),
+        (column("tags").has_all(["red", "blue"]), ["p1"]),
+        (column("tags").has_any(["red", "green"]), ["p1", "p2"]),
+        (column("city").text("bern || bonn"), ["p1", "p2", "p3"]),
+        (column("city").text("BERN").without_index(), ["p1", "p3"]),
+        (~(column("city") == "Bern"), ["p2", "p4"]),
+        (~~(column("city") == "Bern"), ["p1", "p3"]),
+        (KEY.startswith("p"), ["p1", "p2", "p3", "p4"]),
+        ((column("city") == "Bern") & (column("age") < 70), ["p1"]),
+    ):
+        assert keys(people.query(condition)) == expected, condition
+        assert people.query(condition).count() == len(expected)
+    for name, kind in (("age", "dec"), ("name", "lex"), ("tags", "tok"), ("city", "qgr")):
+        people.set_index(name, kind)
+    assert people.indices == {"age": "decimal", "name": "lexical", "tags": "token", "city": "qgram"}
+    assert keys(people.query(column("age") > 18)) == ["p1", "p3"]
+    people.remove_index("age")
+    assert "age" not in people.indices
+    with pytest.raises(cabinet.NoIndexError):
+        people.remove_index("age")
+    with pytest.raises(ValueError, match="lex"):
+        people.set_index("age", "btree")
+
+
+def test_conditions_that_make_no_sense_are_errors(people):
+    for wrong in (
+        lambda: column("age") > "18",
+        lambda: column("a").between("a", "b"),
+        lambda: (column("a") == 1) | (column("b") == 2),
+        lambda: (column("a") == 1) and (column("b") == 2),
+        lambda: ~((column("a") == 1) & (column("b") == 2)),
+        lambda: column("a") == [1],
+    ):
+        with pytest.raises(TypeError):
+            wrong()
+    with pytest.raises(ValueError, match="pattern"):
+        people.query(column("a").matches("(")).keys()
+
+
+def test_order_limit_and_rows(people):
+    adults = people.query(column("age") >= 18)
+    by_age = adults.order_by("age", numeric=True, descending=True)
+    assert by_age.keys() == ["p3", "p1", "p4"]
+    assert by_age.limit(1, skip=1).keys() == ["p1"]
+    assert adults.order_by(column("name")).keys() == ["p1", "p3", "p4"]
+    assert list(by_age.limit(2)) == [("p3", PEOPLE["p3"]), ("p1", PEOPLE["p1"])]
+    assert [row["name"] for row in by_age.rows()] == ["Cleo", "Ann", "Dan"]
+    assert by_age.first() == ("p3", PEOPLE["p3"])
+    assert people.query(column("age") > 100).first() is None
+    assert adults.where(column("city") == "Bern").remove() == 2
+    assert sorted(people) == ["p2", "p4"]
+
+
+def test_a_query_shows_its_plan(people):
+    query = people.query(column("age") == 9)
+    plan = query.explain()
+    assert plan.results == 1 and plan.rows_read == 4 and "rows" in str(plan)
+    people.set_index("age", "dec")
+    plan = query.explain()
+    assert plan.results == 1 and plan.rows_read < 4 and plan.postings_read >= 1
+    assert "index" in plan.steps and "age" in plan.steps
+
+
+def test_results_of_queries_are_combined(people):
+    bern = people.query(column("city") == "Bern")
+    red = people.query(column("tags").has_any(["red"]))
+    assert keys(bern | red) == ["p1", "p2", "p3"]
+    assert keys(bern & red) == ["p1"]
+    assert keys(bern - red) == ["p3"]
+    assert (bern | red).count() == 3
+    dan = people.query(column("name") == "Dan")
+    assert keys(bern | red | dan) == ["p1", "p2", "p3", "p4"]
+    for wrong in (lambda: (bern | red) & dan, lambda: bern - (red - dan), (bern | red).remove):
+        with pytest.raises(TypeError):
+            wrong()
+
+
+def test_tables_alone_have_queries(opened):
+    with pytest.raises(cabinet.UnsupportedError):
+        opened("a.tch")._count([([], None, None, 0)], "union")
+    with cabinet.open("*") as database:
+        assert not hasattr(database, "query")
+
+
+def test_ctrl_c_ends_a_long_query(opened):
+    table = opened("a.tct")
+    query = table.query(column("a").matches("^(x|y)*z$"))
+    count, seconds = 0, 0
+    while seconds < 0.3:
+        more = max(5000, count)
+        table.put_many(("%d" % number, {"a": "x" * 20}) for number in range(count, count + more))
+        count += more
+        begun = time.monotonic()
+        query.count()
+        seconds = time.monotonic() - begun
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for call in (query.count, query.keys, query.remove):
+            signal.setitimer(signal.ITIMER_REAL, 0.03)
+            with pytest.raises(KeyboardInterrupt):
+                call()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert len(table) == count

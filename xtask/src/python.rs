@@ -1,0 +1,172 @@
+//! The Python package: builds its wheel, installs it for each Python of the machine, runs the first
+//! program of its page with each, and its tests with the system's one.
+
+use crate::library::blocks;
+use crate::programs::{Profile, run, target_folder, workspace};
+use crate::requirements;
+use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Folder of the package.
+const FOLDER: &str = "crates/python";
+
+/// Page whose first program is run.
+const PAGE: &str = "docs/python.md";
+
+/// Longest wheel of the optimized build, in bytes.
+const WHEEL_BYTES_MAX: u64 = 12 << 20;
+
+/// Oldest Python that the package supports.
+const OLDEST: (u32, u32) = (3, 9);
+
+/// Newest Python that is looked for by its name.
+const NEWEST_MINOR: u32 = 15;
+
+/// Packages that build and check.
+const TOOLS: &[&str] = &["maturin==1.16.0", "mypy==2.4.1"];
+
+/// Packages that the tests need.
+const TEST_PACKAGES: &[&str] = &["msgpack==1.1.2", "pytest==9.2.0"];
+
+/// Installs what the tests need, but for the interpreters.
+pub(crate) fn install() -> Result<()> {
+    requirements::install_python_tests()?;
+    tools().map(drop)
+}
+
+fn tools() -> Result<PathBuf> {
+    let programs = requirements::python_programs("python/tools", TOOLS)?;
+    std::path::absolute(programs).context("no target folder")
+}
+
+/// Builds the package and tests it.
+pub(crate) fn run_all(profile: Profile) -> Result<()> {
+    install()?;
+    let tools = tools()?;
+    let wheel = build(&tools, profile)?;
+    let bytes = fs::metadata(&wheel).context("the wheel")?.len();
+    println!("{}: {:.1} MiB", wheel.display(), bytes as f64 / f64::from(1 << 20));
+    if !matches!(profile, Profile::Debug) {
+        ensure!(bytes <= WHEEL_BYTES_MAX, "the wheel has more than {WHEEL_BYTES_MAX} bytes");
+    }
+    let page = fs::read_to_string(workspace().join(PAGE)).context(PAGE)?;
+    let programs = blocks(&page, "python");
+    let first = programs.first().with_context(|| format!("{PAGE} has no program"))?;
+    let interpreters = interpreters();
+    ensure!(!interpreters.is_empty(), "there is no Python of 3.9 or later: install python3");
+    for (version, interpreter) in &interpreters {
+        println!("Python {version}: {}", interpreter.display());
+        let python = environment(&tools, version, interpreter, &wheel)?;
+        let folder = tempfile::tempdir().context("no temporary folder")?;
+        run(Command::new(&python).args(["-I", "-c", first]).current_dir(&folder))?;
+    }
+    println!("the first program of {PAGE} ran with {} versions of Python", interpreters.len());
+    test(&tools, &wheel)
+}
+
+/// Builds the wheel, and returns its path.
+fn build(tools: &Path, profile: Profile) -> Result<PathBuf> {
+    let folder = std::path::absolute(target_folder().join("python"))?;
+    let wheels = folder.join("wheels");
+    if wheels.exists() {
+        fs::remove_dir_all(&wheels).context("the wheels of an earlier run")?;
+    }
+    let mut command = Command::new(tools.join("maturin"));
+    command.args(["build", "--locked", "--strip", "--compatibility", "linux", "--out"]);
+    command.arg(&wheels).current_dir(workspace().join(FOLDER));
+    command.env("CARGO_TARGET_DIR", folder.join("build"));
+    if !matches!(profile, Profile::Debug) {
+        command.arg("--release");
+    }
+    run(&mut command)?;
+    let wheel = fs::read_dir(&wheels).context("the wheels")?.next();
+    Ok(wheel.context("maturin has built no wheel")??.path())
+}
+
+/// Returns the interpreters of this machine that the package supports, by their version.
+fn interpreters() -> BTreeMap<String, PathBuf> {
+    let mut candidates: Vec<PathBuf> = vec!["python3".into(), "/usr/bin/python3".into()];
+    candidates.extend((OLDEST.1..=NEWEST_MINOR).map(|minor| format!("python3.{minor}").into()));
+    if let Some(home) = std::env::var_os("HOME") {
+        let versions = fs::read_dir(Path::new(&home).join(".pyenv/versions"));
+        for version in versions.into_iter().flatten().flatten() {
+            candidates.push(version.path().join("bin/python3"));
+        }
+    }
+    let mut found = BTreeMap::new();
+    for candidate in candidates {
+        if let Some((version, path)) = version_of(&candidate) {
+            found.entry(version).or_insert(path);
+        }
+    }
+    found
+}
+
+/// Returns the version of an interpreter and its own path; `None` if it is too old or not there.
+fn version_of(interpreter: &Path) -> Option<(String, PathBuf)> {
+    let program = "import sys; print('%d.%d' % sys.version_info[:2]); print(sys.executable); \
+        print('%d.%d.%d' % sys.version_info[:3])";
+    let output = Command::new(interpreter).args(["-c", program]).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let mut lines = text.lines();
+    let (major, minor) = lines.next()?.split_once('.')?;
+    let path = PathBuf::from(lines.next()?);
+    let version = lines.next()?;
+    let is_supported = (major.parse().ok()?, minor.parse().ok()?) >= OLDEST;
+    is_supported.then(|| (version.to_owned(), path))
+}
+
+/// Makes a virtual environment with the wheel alone, and returns its interpreter.
+fn environment(tools: &Path, name: &str, interpreter: &Path, wheel: &Path) -> Result<PathBuf> {
+    let folder = std::path::absolute(target_folder().join("python/environments").join(name))?;
+    // Its own pip would take most of the time.
+    run(Command::new(interpreter).args(["-m", "venv", "--clear", "--without-pip"]).arg(&folder))?;
+    let python = folder.join("bin/python");
+    install_into(tools, &python, &["--no-index", "--no-deps"], &[wheel.as_os_str()])?;
+    Ok(python)
+}
+
+fn install_into<P: AsRef<std::ffi::OsStr>>(
+    tools: &Path,
+    python: &Path,
+    options: &[&str],
+    packages: &[P],
+) -> Result<()> {
+    let mut command = Command::new(tools.join("python"));
+    command.args(["-m", "pip", "--python"]).arg(python);
+    command.args(["install", "--quiet", "--disable-pip-version-check"]).args(options);
+    run(command.args(packages))
+}
+
+/// Runs the tests with the system's Python, and checks the types.
+fn test(tools: &Path, wheel: &Path) -> Result<()> {
+    let python = environment(tools, "tests", Path::new("python3"), wheel)?;
+    install_into(tools, &python, &[], TEST_PACKAGES)?;
+    let folder = workspace().join(FOLDER);
+    let mut types = Command::new(tools.join("mypy"));
+    types.args(["--strict", "--no-error-summary", "python/cabinet"]).current_dir(&folder);
+    run(&mut types)?;
+    let mut tests = Command::new(&python);
+    tests.args(["-B", "-X", "faulthandler", "-m", "pytest", "-q", "-p", "no:cacheprovider"]);
+    run(tests.args(["--durations=10"]).current_dir(&folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_begins_with_a_program() {
+        let page = fs::read_to_string(workspace().join(PAGE)).unwrap();
+        let programs = blocks(&page, "python");
+        assert!(programs[0].contains("import cabinet"), "{programs:?}");
+    }
+
+    #[test]
+    fn no_interpreter_is_one_that_is_not_there() {
+        assert_eq!(version_of(Path::new("/nowhere/python3")), None);
+    }
+}

@@ -1,4 +1,4 @@
-/* A table with an index, a query with its plan, and a transaction.
+/* A table with an index, and a query with its plan.
  *
  *     cc people.c $(pkg-config --cflags --libs cabinet) && ./a.out FOLDER
  */

@@ -1200,7 +1200,7 @@ cabinet_status cabinet_for_each_match(cabinet_database *database,
  * Opens the database with a name, and creates it if it does not exist. The name has its path, its
  * kind and its settings: "casket.tch", "prices.tcb#durability=always#cache=64m", "*" for a hash
  * in memory, "+" for an ordered map in memory. docs/databases.md lists the settings. A database
- * on disk is a folder, and is open once at a time.
+ * on disk is a folder, and is open once at a time, or several times for reading (mode=r).
  *
  * @param name The name: UTF-8 that ends with a NUL.
  * @param database Set to the handle, which is freed by `cabinet_database_free`. Left as it is

@@ -182,7 +182,7 @@ impl Call {
             return Ok(known);
         }
         // SAFETY: the structure begins with its size, and is valid for that many bytes.
-        let size = unsafe { options.cast::<usize>().read() };
+        let size = unsafe { options.cast::<usize>().read_unaligned() };
         let fewest = size_of::<usize>();
         if size < fewest || size > SIZE_MAX {
             return Err(Failure::invalid(format!(

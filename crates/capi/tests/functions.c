@@ -748,6 +748,11 @@ static void openings(void) {
     OK(cabinet_open_path(path, &options, &database, &error));
     CHECK(has(database, "k", "v"));
     IS(CABINET_READ_ONLY, cabinet_put(database, TEXT("k"), TEXT("v"), &error));
+    cabinet_database *second = NULL;
+    OK(cabinet_open_path(path, &options, &second, &error));
+    CHECK(has(second, "k", "v"));
+    cabinet_database_free(second);
+    IS(CABINET_IN_USE, cabinet_open_path(path, NULL, &second, &error));
     cabinet_database_free(database);
     options.flags = CABINET_OPEN_NO_CREATE;
     options.kind = CABINET_KIND_TREE;

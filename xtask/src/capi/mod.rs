@@ -5,6 +5,7 @@
 //! under ThreadSanitizer. The examples and the program of docs/c.md are compiled and run.
 
 mod interface;
+mod package;
 
 use crate::library::blocks;
 use crate::programs::{run, target_folder, workspace};
@@ -41,9 +42,15 @@ pub(crate) struct Options {
     /// Write the header and the dump of the binary interface, after a change of the functions.
     #[arg(long)]
     write: bool,
-    /// Install the optimized library, its header and cabinet.pc below this folder; test nothing.
-    #[arg(long, value_name = "PREFIX", conflicts_with = "write")]
+    /// Install the library, its header and cabinet.pc below this folder; test nothing.
+    #[arg(long, value_name = "PREFIX", conflicts_with_all = ["write", "packages"])]
     install: Option<PathBuf>,
+    /// Build the Debian packages libcabinet1 and libcabinet-dev, and use what they contain.
+    #[arg(long, conflicts_with = "write")]
+    packages: bool,
+    /// Install or package the unoptimized build. The tests always have it.
+    #[arg(long)]
+    debug: bool,
 }
 
 /// The library as it is installed, and a folder for programs.
@@ -75,9 +82,15 @@ pub(crate) fn install() -> Result<()> {
 
 /// Builds the library and runs its tests.
 pub(crate) fn run_all(options: &Options) -> Result<()> {
-    if let Some(prefix) = &options.install {
-        run(&mut cargo(&["build", "--locked", "--release"])?)?;
-        return Face::put(&target()?.join("release"), &std::path::absolute(prefix)?).map(drop);
+    if options.packages || options.install.is_some() {
+        let (profile, folder) =
+            if options.debug { ("dev", "debug") } else { ("release", "release") };
+        run(&mut cargo(&["build", "--locked", "--profile", profile])?)?;
+        let built = target()?.join(folder);
+        return match &options.install {
+            Some(prefix) => put(&built, &std::path::absolute(prefix)?).map(drop),
+            None => package::build_and_try(&built),
+        };
     }
     install()?;
     let face = build(options.write)?;
@@ -103,7 +116,7 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
     let (mut command, _folder) = with_folder(&program, &[])?;
     run(command.env("TSAN_OPTIONS", "ignore_noninstrumented_modules=1"))?;
     examples(&face)?;
-    page(&face)?;
+    page(&face, Path::new("/"))?;
     println!("the library for C passed its tests");
     Ok(())
 }
@@ -126,6 +139,12 @@ fn with_folder(program: &Path, by: &[String]) -> Result<(Command, tempfile::Temp
     };
     command.arg(folder.path());
     Ok((command, folder))
+}
+
+/// Puts what was built below a prefix.
+fn put(built: &Path, prefix: &Path) -> Result<Face> {
+    let prefix = prefix.to_str().context("the prefix is not UTF-8")?;
+    Face::put(built, Path::new("/"), prefix, "lib")
 }
 
 /// Returns the folder in which the library is built.
@@ -152,16 +171,18 @@ fn build(is_written: bool) -> Result<Face> {
         tests.env("CABINET_WRITE_HEADER", "1");
     }
     run(&mut tests)?;
-    Face::put(&target()?.join("debug"), &target()?.join("face"))
+    put(&target()?.join("debug"), &target()?.join("face"))
 }
 
 impl Face {
-    /// Copies what was built, the header and cabinet.pc below a prefix.
-    fn put(built: &Path, prefix: &Path) -> Result<Self> {
+    /// Copies what was built, the header and cabinet.pc below a root, in which they are installed
+    /// with a prefix and a folder of libraries below that.
+    fn put(built: &Path, root: &Path, prefix: &str, libraries: &str) -> Result<Self> {
+        let installed = root.join(prefix.trim_start_matches('/'));
         let face = Self {
-            include: prefix.join("include"),
-            library: prefix.join("lib"),
-            programs: prefix.join("programs"),
+            include: installed.join("include"),
+            library: installed.join(libraries),
+            programs: installed.join("programs"),
         };
         let packages = face.library.join("pkgconfig");
         for folder in [&face.include, &packages] {
@@ -181,7 +202,7 @@ impl Face {
         let _ = fs::remove_file(&link);
         symlink(SHARED, link).context("cannot link the library")?;
         let package = fs::read_to_string(source.join("cabinet.pc.in")).context("cabinet.pc.in")?;
-        let package = package.replace("@prefix@", &prefix.display().to_string());
+        let package = package.replace("@prefix@", prefix).replace("@libraries@", libraries);
         fs::write(packages.join("cabinet.pc"), package).context("cannot write cabinet.pc")?;
         Ok(face)
     }
@@ -242,8 +263,9 @@ fn examples(face: &Face) -> Result<()> {
     run(command.env("LD_LIBRARY_PATH", &face.library))
 }
 
-/// Runs the programs of the page, in the order in which it has them.
-fn page(face: &Face) -> Result<()> {
+/// Runs the programs of the page, in the order in which it has them, with a library that is
+/// installed below a root.
+fn page(face: &Face, root: &Path) -> Result<()> {
     let text = fs::read_to_string(workspace().join(PAGE)).context("the page")?;
     let programs = blocks(&text, "c");
     ensure!(!programs.is_empty(), "{PAGE} has no program");
@@ -256,6 +278,7 @@ fn page(face: &Face) -> Result<()> {
                 .args(["-euc", PKG_CONFIG, "sh", linking])
                 .arg(&source)
                 .env("PKG_CONFIG_PATH", face.library.join("pkgconfig"))
+                .env("PKG_CONFIG_SYSROOT_DIR", root)
                 .current_dir(folder.path()))?;
             let mut program = Command::new("./a.out");
             run(program.env("LD_LIBRARY_PATH", &face.library).current_dir(folder.path()))?;

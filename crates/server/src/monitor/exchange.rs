@@ -14,6 +14,9 @@ const LINGER_MAX: Duration = Duration::from_secs(1);
 /// Most bytes that are read and ignored meanwhile.
 const LINGER_BYTES_MAX: usize = 64 << 10;
 
+/// Policy of a response: a browser that shows it loads and executes nothing, in no frame.
+const CONTENT_POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
+
 /// Response to a request.
 pub(super) struct Response {
     pub(super) status: Status,
@@ -32,6 +35,8 @@ impl Response {
         let mut bytes = Vec::with_capacity(self.body.len() + 256);
         reply::open_headers(&mut bytes, self.status, self.content_type, self.body.len() as u64);
         reply::no_sniffing(&mut bytes);
+        reply::no_embedding(&mut bytes);
+        reply::header(&mut bytes, "Content-Security-Policy", CONTENT_POLICY);
         reply::header(&mut bytes, "Cache-Control", "no-store");
         reply::header(&mut bytes, "Connection", "close");
         reply::end_of_headers(&mut bytes);
@@ -179,6 +184,21 @@ mod tests {
             ("\x16\x03\x01\0\x05", "HTTP/1.1 400"),
         ] {
             assert_eq!(status(request.as_bytes()), expected, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn pages_of_other_sites_neither_read_nor_show_a_response() {
+        for response in [Response::text(Status::Ok, "up"), Refusal::TooMany.response()] {
+            let bytes = String::from_utf8(response.write(true)).expect("text");
+            for header in [
+                "X-Content-Type-Options: nosniff",
+                "Cross-Origin-Resource-Policy: same-origin",
+                "X-Frame-Options: DENY",
+                "Content-Security-Policy: default-src 'none'; frame-ancestors 'none'",
+            ] {
+                assert!(bytes.contains(&format!("\r\n{header}\r\n")), "{header}: {bytes}");
+            }
         }
     }
 

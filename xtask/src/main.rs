@@ -26,6 +26,7 @@ mod full_disk;
 mod fuzz;
 mod languages;
 mod library;
+mod lua_programs;
 #[path = "../../crates/compare/src/measurement.rs"]
 #[expect(dead_code, unreachable_pub, reason = "it is the benchmarks', which write it")]
 mod measurement;
@@ -139,6 +140,9 @@ enum Command {
         /// Call functions of scripts alone.
         #[arg(long, conflicts_with = "only_small")]
         only_scripts: bool,
+        /// Send floods of wrong logins, scripts and requests of WebDAV alone.
+        #[arg(long, conflicts_with_all = ["only_small", "only_scripts"])]
+        only_floods: bool,
         #[command(flatten)]
         build: Build,
     },
@@ -190,10 +194,21 @@ enum Command {
     },
     /// Damage databases, and check every response against the acknowledged writes.
     Damage(Rounds),
+    /// Detach volumes after a kill, and attach them without what was not synced (needs root).
+    Detach(Rounds),
     /// Damage databases, kill, cut the power, fill the disk, take memory away (needs root), and
     /// check every response against the acknowledged writes. The other suites run in proportion to
     /// the rounds of damage.
     Faults(Rounds),
+    /// Run random programs in Lua under AddressSanitizer.
+    LuaPrograms {
+        /// Set the number of programs.
+        #[arg(long, default_value_t = lua_programs::PROGRAMS)]
+        count: u64,
+        /// Begin with the program of this seed.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+    },
     /// Open many TLS connections, replace the certificates, and check that none is lost.
     TlsConnections {
         /// Set the number of connections.
@@ -306,6 +321,9 @@ fn run(command: Command) -> Result<()> {
         Command::SmallMemory { only_scripts: true, build, .. } => {
             small_memory::run_scripts(build.profile())
         }
+        Command::SmallMemory { only_floods: true, build, .. } => {
+            small_memory::run_floods(build.profile())
+        }
         Command::SmallMemory { records, small_records, load_mib, only_small, build, .. } => {
             let profile = build.profile();
             let records = records.unwrap_or_else(|| small_memory::records(profile));
@@ -325,6 +343,10 @@ fn run(command: Command) -> Result<()> {
         Command::Damage(Rounds { seed, rounds, build }) => {
             faults::damage(build.profile(), seed, rounds)
         }
+        Command::Detach(Rounds { seed, rounds, build }) => {
+            faults::detach(build.profile(), seed, rounds)
+        }
+        Command::LuaPrograms { count, seed } => lua_programs::run_all(count, seed),
         Command::Faults(Rounds { seed, rounds, build }) => {
             faults::run(build.profile(), seed, rounds)
         }

@@ -191,6 +191,36 @@ fn a_damaged_header_is_reported_and_costs_no_record() {
     });
 }
 
+/// Bytes of the header of a segment.
+const HEADER_BYTES: usize = 64;
+
+/// As if the page that begins one segment had been written to another.
+#[test]
+fn a_header_of_another_segment_is_reported_and_costs_no_record() {
+    each_way(|path, _| {
+        let count = segments(path).len();
+        for (from, to) in [(0, 1), (1, 0), (0, count - 1), (count - 1, 0)] {
+            let damaged = path.with_extension(format!("{from}-{to}.{}", suffix_of(path)));
+            copy_files(path, &damaged);
+            let files = segments(&damaged);
+            let header = fs::read(&files[from]).unwrap()[..HEADER_BYTES].to_vec();
+            let mut contents = fs::read(&files[to]).unwrap();
+            contents[..HEADER_BYTES].copy_from_slice(&header);
+            fs::write(&files[to], contents).unwrap();
+            let found = damages(&damaged);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].what.contains("another segment"), "{found:?}");
+            let salvaged = damaged.with_extension(format!("salvaged.{}", suffix_of(path)));
+            let into = open(&salvaged).unwrap();
+            cabinet::salvage(&damaged, &into, &mut |_| {}).unwrap();
+            assert_eq!(served(&into), (RECORDS, 0), "{from} {to}");
+            let database = open(&damaged).unwrap();
+            assert_eq!(database.damages(), found);
+            assert_eq!(served(&database), (RECORDS, 0), "{from} {to}");
+        }
+    });
+}
+
 #[test]
 fn a_damaged_header_of_a_cleared_log_brings_nothing_back() {
     let folder = tempfile::tempdir().unwrap();

@@ -412,3 +412,33 @@ fn pipelined_requests_are_answered_in_order() {
     assert_eq!(header(&head, "Content-Length"), Some(&long.len().to_string()[..]));
     client.expect_close();
 }
+
+#[test]
+fn lists_and_batches_are_not_for_other_sites() {
+    let server = start(memory());
+    let mut client = server.connect();
+    put(&mut client, "/k", "Content-Type: text/html\r\n", "v");
+    request(&mut client, "GET /?list", "Accept: application/json\r\n", "");
+    let list = client.expect_response("200 OK", "{\"keys\":[\"k\"],\"next\":null}");
+    let headers = "Content-Type: application/x-ndjson\r\n";
+    request(&mut client, "POST /", headers, "{\"delete\":\"none\"}\n");
+    let batch = String::from_utf8(client.read_until(b"\r\n\r\n")).unwrap();
+    let length: usize = header(&batch, "Content-Length").unwrap().parse().unwrap();
+    client.read(length);
+    for head in [list, batch] {
+        assert_eq!(header(&head, "Cross-Origin-Resource-Policy"), Some("same-origin"), "{head}");
+        assert_eq!(header(&head, "X-Frame-Options"), Some("DENY"), "{head}");
+    }
+    let page = get(&mut client, "/k", "v");
+    assert_eq!(header(&page, "X-Frame-Options"), Some("SAMEORIGIN"), "{page}");
+    put(&mut client, "/k", "Content-Type: image/png\r\n", "v");
+    let image = get(&mut client, "/k", "v");
+    assert_eq!(header(&image, "X-Frame-Options"), None, "{image}");
+    // Tokyo Tyrant sends none of them.
+    let server =
+        start_with(Config { dialect: Dialect::TokyoTyrant, ..support::config() }, memory());
+    let mut client = server.connect();
+    put(&mut client, "/k.html", "", "v");
+    let page = get(&mut client, "/k.html", "v");
+    assert_eq!(header(&page, "X-Frame-Options"), None, "{page}");
+}

@@ -20,8 +20,9 @@ use dav_server::davpath::DavPath;
 use dav_server::{DavConfig, DavHandler};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, HOST, HeaderMap,
-    HeaderValue, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HOST,
+    HeaderMap, HeaderValue, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    X_FRAME_OPTIONS,
 };
 use hyper::server::conn::http1::Parts;
 use hyper::service::service_fn;
@@ -41,6 +42,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use wire::http::reply;
 use wire::http::{Addressing, Foreign, is_identity};
 
 /// Most connections at the same time, beside those of the server.
@@ -218,7 +220,7 @@ async fn serve_connection(
 }
 
 /// Responds to a request. The header `nosniff` keeps browsers from guessing another type for a
-/// file.
+/// file, `SAMEORIGIN` keeps a file that is a page out of the frames of other sites.
 async fn respond(
     state: &State,
     work: &Work,
@@ -229,6 +231,10 @@ async fn respond(
     let mut response = answer(state, work, peer, request).await;
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if media_type.is_some_and(reply::is_page) {
+        headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static(reply::OWN_FRAMES));
+    }
     if is_old && !headers.contains_key(CONTENT_LENGTH) {
         // The end of the connection is the end of the body. As an HTTP/1.0 response it does not
         // announce keep-alive.

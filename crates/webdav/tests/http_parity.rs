@@ -369,6 +369,30 @@ fn responses_forbid_content_type_sniffing() {
 }
 
 #[test]
+fn only_pages_are_kept_out_of_frames_of_other_sites() {
+    let server = memory();
+    for name in ["a/t.html", "a/t.xhtml", "a/t.png", "a/t"] {
+        server.put(name.as_bytes(), b"value");
+    }
+    for mut client in [server.connect(), webdav_connection(&server)] {
+        for (name, expected) in [
+            ("t.html", Some("SAMEORIGIN")),
+            ("t.xhtml", Some("SAMEORIGIN")),
+            ("t.png", None),
+            ("t", None),
+        ] {
+            for method in ["GET", "HEAD"] {
+                let (head, _) = client.request(&format!("{method} /a/{name}"), "", "");
+                let frames = Client::header(&head, "X-Frame-Options");
+                assert_eq!(frames.as_deref(), expected, "{method} {name}: {head}");
+                let policy = Client::header(&head, "Cross-Origin-Resource-Policy");
+                assert_eq!(policy, None, "{method} {name}: {head}");
+            }
+        }
+    }
+}
+
+#[test]
 fn http_1_0_responses_declare_keep_alive_and_their_end() {
     let server = memory();
     server.put(b"a", b"value");

@@ -7,7 +7,7 @@
 //! the very end of the log cannot be distinguished from the record that was being written. It is
 //! removed without a report.
 
-use super::history::{History, KEYS, VALUE_BYTES, Verdict};
+use super::history::{History, KEYS, Verdict};
 use crate::programs::Server;
 use crate::random::Random;
 use anyhow::{Context, Result, bail, ensure};
@@ -89,7 +89,7 @@ impl<'a> Round<'a> {
     fn run(&self, tally: &mut Tally) -> Result<()> {
         let mut random = Random(self.seed);
         let (history, was_killed) = self.make(&mut random)?;
-        let mut damage = damage(&self.path(), &mut random)?;
+        let mut damage = damage(&self.path(), &mut random, history.value_bytes_min())?;
         damage.is_at_end &= was_killed;
         self.judge(&history, &damage, tally).with_context(|| damage.text.clone())
     }
@@ -183,18 +183,22 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Damages one file of the database.
-fn damage(path: &Path, random: &mut Random) -> Result<Damage> {
+/// Damages one file of the database, whose values have `value_bytes` bytes at least.
+fn damage(path: &Path, random: &mut Random, value_bytes: u64) -> Result<Damage> {
+    let covered = |bytes| covered(bytes, value_bytes);
     let mut segments = files(path, |name| name.ends_with(".log"))?;
     segments.sort();
     let mut others = files(path, |name| name.starts_with("manifest") || name == "checkpoint")?;
     others.sort();
     ensure!(!segments.is_empty(), "the database has no segments");
     let segment = pick(&segments, random);
-    match random.below(9) {
-        8 => {
-            let text = misdirect(segment, pick(&segments, random), random)?;
-            Ok(Damage { text, missed_max: covered(PAGE_BYTES), is_at_end: false })
+    match random.below(11) {
+        8..11 => {
+            let places = [segment, pick(&segments, random)];
+            let is_swapped = random.below(2) == 0;
+            let (text, is_at_end) = misdirect(places, is_swapped, segments.last(), random)?;
+            let pages = if is_swapped { 2 } else { 1 };
+            Ok(Damage { text, missed_max: covered(pages * PAGE_BYTES), is_at_end })
         }
         0 => {
             let bytes = fs::metadata(segment)?.len();
@@ -220,9 +224,9 @@ fn damage(path: &Path, random: &mut Random) -> Result<Damage> {
             Ok(Damage { text, missed_max: covered(bytes - kept), is_at_end })
         }
         3 => {
-            let mut damage = zero(segment, random)?;
-            damage.is_at_end &= Some(segment) == segments.last();
-            Ok(damage)
+            let (text, bytes, is_at_end) = zero(segment, random)?;
+            let is_at_end = is_at_end && Some(segment) == segments.last();
+            Ok(Damage { text, missed_max: covered(bytes), is_at_end })
         }
         4 => {
             let other = pick(&others, random);
@@ -242,9 +246,10 @@ fn damage(path: &Path, random: &mut Random) -> Result<Damage> {
     }
 }
 
-/// Returns the most records that a damage of `bytes` bytes can lose.
-fn covered(bytes: u64) -> usize {
-    (bytes as usize / VALUE_BYTES + NEIGHBOURS_MAX).min(KEYS)
+/// Returns the most records that a damage of `bytes` bytes can lose. Records are longer than their
+/// values.
+fn covered(bytes: u64, value_bytes: u64) -> usize {
+    usize::try_from(bytes / value_bytes).unwrap_or(KEYS).saturating_add(NEIGHBOURS_MAX).min(KEYS)
 }
 
 fn files(path: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
@@ -275,28 +280,49 @@ fn flip(path: &Path, random: &mut Random) -> Result<(String, bool)> {
     Ok((text, length - offset <= LAST_RECORDS_BYTES))
 }
 
-/// Copies a page of one segment over one of another or of itself, as a write to a wrong place does.
-fn misdirect(from: &Path, to: &Path, random: &mut Random) -> Result<String> {
-    let (source, target) = (File::open(from)?, OpenOptions::new().read(true).write(true).open(to)?);
-    let page =
-        |length: u64, random: &mut Random| random.below(length / PAGE_BYTES + 1) * PAGE_BYTES;
-    let (at, place) = (page(written(&source)?, random), page(written(&target)?, random));
-    let mut bytes = vec![0; PAGE_BYTES as usize];
-    let count = source.read_at(&mut bytes, at)?;
-    target.write_all_at(&bytes[..count], place)?;
-    let (from, to) = (from.display(), to.display());
-    Ok(format!("the page at byte {at} of {from} written to byte {place} of {to}"))
+/// Writes a page of a segment over one of the other, which may be the same, or swaps the two pages,
+/// as a disk does that confuses addresses. Returns the description, and whether the last record may
+/// be on a page that has changed.
+fn misdirect(
+    segments: [&PathBuf; 2],
+    is_swapped: bool,
+    last: Option<&PathBuf>,
+    random: &mut Random,
+) -> Result<(String, bool)> {
+    let mut places = Vec::new();
+    for path in segments {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let length = written(&file)?;
+        let start = random.below(length.div_ceil(PAGE_BYTES)) * PAGE_BYTES;
+        let mut page = vec![0; PAGE_BYTES as usize];
+        let count = file.read_at(&mut page, start)?;
+        page.truncate(count);
+        let is_at_end = Some(path) == last && length - start <= LAST_RECORDS_BYTES;
+        places.push((file, start, page, is_at_end));
+    }
+    let [(from, source, moved, from_end), (to, target, replaced, to_end)] = &places[..] else {
+        bail!("not two places");
+    };
+    to.write_all_at(moved, *target)?;
+    if is_swapped {
+        from.write_all_at(replaced, *source)?;
+    }
+    let how = if is_swapped { "swapped with" } else { "written to" };
+    let [one, other] = segments.map(|path| path.display());
+    let text = format!("the page at byte {source} of {one} {how} byte {target} of {other}");
+    Ok((text, *to_end || is_swapped && *from_end))
 }
 
-fn zero(path: &Path, random: &mut Random) -> Result<Damage> {
+/// Overwrites a range with zeros. Returns the description, the number of bytes, and whether the last
+/// record may be there.
+fn zero(path: &Path, random: &mut Random) -> Result<(String, u64, bool)> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let length = written(&file)?;
     let start = random.below(length.max(1));
     let bytes = (1 + random.below(ZEROS_MAX)).min(length - start);
     file.write_all_at(&vec![0; bytes as usize], start)?;
     let text = format!("{bytes} bytes at byte {start} of {} zeroed", path.display());
-    let is_at_end = length - (start + bytes) <= LAST_RECORDS_BYTES;
-    Ok(Damage { text, missed_max: covered(bytes), is_at_end })
+    Ok((text, bytes, length - (start + bytes) <= LAST_RECORDS_BYTES))
 }
 
 /// Returns the length of a file without the preallocated zeros at its end, in bytes.

@@ -14,8 +14,15 @@ const WRITES_PER_KEY: usize = 6;
 /// Number of writes per removal.
 const REMOVALS: u64 = 8;
 
-/// Length of a value, in bytes.
-pub(crate) const VALUE_BYTES: usize = 1000;
+/// Longest value, in bytes.
+const VALUE_BYTES_MAX: u64 = 1000;
+
+/// Shortest value, in bytes: the number of a write and a column.
+const VALUE_BYTES_MIN: u64 = 20;
+
+/// Lengths of values with which records take a power of two in a hash or fixed-length database, so
+/// that they begin where pages begin.
+const ALIGNED_VALUE_BYTES: [u64; 5] = [36, 100, 228, 484, 996];
 
 const PIPELINE_DEPTH: usize = 100;
 
@@ -23,6 +30,8 @@ const PIPELINE_DEPTH: usize = 100;
 pub(crate) struct History {
     writes: Vec<Vec<Option<u64>>>,
     is_table: bool,
+    /// Length of all values, in bytes. `None`: each has a length of its own.
+    value_bytes: Option<u64>,
 }
 
 /// Reply of a server for a key, compared with its history.
@@ -41,7 +50,15 @@ pub(crate) enum Verdict {
 impl History {
     /// Writes to a server and returns the history.
     pub(crate) fn make(port: u16, random: &mut Random, is_table: bool) -> Result<Self> {
-        let mut history = Self { writes: vec![Vec::new(); KEYS], is_table };
+        let value_bytes = match random.below(10) {
+            0..4 => Some(VALUE_BYTES_MAX),
+            4..6 => None,
+            _ => {
+                let index = random.below(ALIGNED_VALUE_BYTES.len() as u64);
+                ALIGNED_VALUE_BYTES.get(index as usize).copied()
+            }
+        };
+        let mut history = Self { writes: vec![Vec::new(); KEYS], is_table, value_bytes };
         let mut connection = Connection::open(port)?;
         let mut next = 0;
         for _ in 0..KEYS * WRITES_PER_KEY / PIPELINE_DEPTH {
@@ -72,8 +89,14 @@ impl History {
     fn value(&self, write: u64) -> Vec<u8> {
         let mut value = if self.is_table { b"v\0".to_vec() } else { Vec::new() };
         value.extend_from_slice(format!("{write}:").as_bytes());
-        value.resize(VALUE_BYTES, b'a' + (write % 26) as u8);
+        let any = VALUE_BYTES_MIN + Random(write).below(VALUE_BYTES_MAX - VALUE_BYTES_MIN);
+        value.resize(self.value_bytes.unwrap_or(any) as usize, b'a' + (write % 26) as u8);
         value
+    }
+
+    /// Returns the length of the shortest value, in bytes.
+    pub(crate) fn value_bytes_min(&self) -> u64 {
+        self.value_bytes.unwrap_or(VALUE_BYTES_MIN)
     }
 
     /// Reads every key and judges the replies. Fails on a value that was never written to its key.

@@ -109,6 +109,46 @@ pub(crate) fn damage(files: &mut Files, chance: &mut Chance) -> Damaged {
     damaged
 }
 
+/// Writes a page of a segment to a wrong place, of the same segment or another, or swaps two pages,
+/// as a disk does that confuses addresses.
+pub(crate) fn misdirect(files: &mut Files, chance: &mut Chance) -> Damaged {
+    let mut damaged = Damaged::default();
+    let logs = segments(files);
+    let mut place = || {
+        let name = pick(logs.clone(), chance).unwrap();
+        let written = files[&name].iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let start = chance.index(written.div_ceil(PAGE_BYTES)) * PAGE_BYTES;
+        (name, start, written)
+    };
+    let (from, to) = (place(), place());
+    let is_swapped = chance.below(2) == 0;
+    let page = |files: &Files, (name, start, _): &(String, usize, usize)| {
+        let contents = &files[name];
+        contents[*start..contents.len().min(start + PAGE_BYTES)].to_vec()
+    };
+    let (source, target) = (page(files, &from), page(files, &to));
+    let mut put = |place: &(String, usize, usize), bytes: Vec<u8>, how: &str| {
+        let (name, start, written) = place;
+        let contents = files.get_mut(name).unwrap();
+        let end = contents.len().min(start + bytes.len());
+        // Bytes that are as they were are not damaged.
+        let differ = |(one, other): (&u8, &u8)| one != other;
+        let old = &contents[*start..end];
+        let Some(first) = old.iter().zip(&bytes).position(|pair| differ(pair)) else { return };
+        let last = old.iter().zip(&bytes).rposition(|pair| differ(pair)).unwrap_or(first);
+        let part = start + first..start + last + 1;
+        contents[*start..end].copy_from_slice(&bytes[..end - start]);
+        damaged.is_like_a_torn_tail |=
+            Some(name) == logs.last() && start + PAGE_BYTES + RECORD_BYTES_MAX > *written;
+        damaged.note(name, part, how);
+    };
+    put(&to, source, "has a page of another place");
+    if is_swapped && from != to {
+        put(&from, target, "has the page of that place");
+    }
+    damaged
+}
+
 fn damage_once(files: &mut Files, chance: &mut Chance, damaged: &mut Damaged) {
     let logs = segments(files);
     let way = chance.below(14);

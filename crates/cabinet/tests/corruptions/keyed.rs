@@ -1,6 +1,6 @@
 //! Hash and fixed-length databases: one damage a seed, after a close, a kill or a loss of power.
 
-use cabinet::testing::{FaultyStorage, Open, Storage, check_on};
+use cabinet::testing::{FaultyStorage, File, Open, Storage, check_on};
 use cabinet::{Damage, Database, Durability, Engine, Error, FixedDatabase, HashDatabase, Options};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -73,7 +73,12 @@ struct History {
     past: BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>,
 }
 
-fn fill(opened: &Opened, chance: &mut Chance) -> History {
+/// Lengths of values with which records with keys of 1 to 3 bytes take a power of two, so that they
+/// begin where pages begin.
+const ALIGNED_VALUE_BYTES: [usize; 5] = [36, 100, 228, 484, 996];
+
+/// Stores and removes records, of `value_bytes` bytes each or of any length.
+fn fill(opened: &Opened, chance: &mut Chance, value_bytes: Option<usize>) -> History {
     let (mut present, mut past) = (Values::new(), BTreeMap::new());
     for number in 0..chance.below(1500) {
         let key = (chance.below(KEYS) + 1).to_string().into_bytes();
@@ -84,7 +89,8 @@ fn fill(opened: &Opened, chance: &mut Chance) -> History {
             values.push(None);
         } else {
             let mut value = format!("{number} ").into_bytes();
-            value.resize(8 + chance.below(240) as usize, chance.next() as u8);
+            let length = value_bytes.unwrap_or_else(|| 8 + chance.below(240) as usize);
+            value.resize(length, chance.next() as u8);
             opened.database.put(&key, &value).expect("a put");
             present.insert(key, value.clone());
             values.push(Some(value));
@@ -147,21 +153,62 @@ fn damage(storage: &FaultyStorage, folder: &Path, chance: &mut Chance) -> String
     format!("a bit of {name} at {at} of {length} is another")
 }
 
+/// Writes a page of a segment to a wrong place, of the same segment or another, or swaps two pages.
+/// Returns a description.
+fn misdirect(storage: &FaultyStorage, folder: &Path, chance: &mut Chance) -> String {
+    const PAGE: u64 = 4096;
+    let mut names = storage.list(folder).expect("a listing");
+    names.retain(|name| name.ends_with(".log"));
+    names.sort();
+    let mut place = || {
+        let name = names[chance.below(names.len() as u64) as usize].clone();
+        let file = storage.open(&folder.join(&name), Open::Existing).expect("a file");
+        let length = file.length().expect("a length");
+        let mut contents = vec![0; length as usize];
+        file.read_at(&mut contents, 0).expect("a read");
+        let written = contents.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);
+        let start = chance.below((written as u64).div_ceil(PAGE)) * PAGE;
+        let page = contents[start as usize..(start + PAGE).min(length) as usize].to_vec();
+        let is_at_end = Some(&name) == names.last() && start + 2 * PAGE > written as u64;
+        (name, file, start, page, is_at_end)
+    };
+    let (from, to) = (place(), place());
+    let write = |file: &Arc<dyn File>, page: &[u8], start: u64| {
+        let length = file.length().expect("a length").min(start + PAGE) - start;
+        let bytes = &page[..page.len().min(length as usize)];
+        file.write_at(bytes, start).expect("to write");
+    };
+    write(&to.1, &from.3, to.2);
+    let is_swapped = chance.below(2) == 0;
+    if is_swapped {
+        write(&from.1, &to.3, from.2);
+    }
+    let how = if is_swapped { "is swapped with" } else { "is written to" };
+    let end = if to.4 || is_swapped && from.4 { ", at the end of the log" } else { "" };
+    format!("the page at {} of {} {how} that at {} of {}{end}", from.2, from.0, to.2, to.0)
+}
+
 fn damages(storage: &FaultyStorage, path: &str) -> cabinet::Result<Vec<Damage>> {
     let mut found = Vec::new();
     check_on(storage, Path::new(path), &|_| true, &mut |damage| found.push(damage))?;
     Ok(found)
 }
 
-fn one(kind: &Kind, seed: u64) {
+/// A way to damage a file in a folder, which returns a description.
+type Way = fn(&FaultyStorage, &Path, &mut Chance) -> String;
+
+fn one(kind: &Kind, seed: u64, way: Way, value_bytes: Option<usize>) {
     let mut chance = Chance::of(seed);
     let mut options = Options::default();
     options.segment_bytes = Some(64 << 10);
     options.durability = if seed.is_multiple_of(2) { Durability::None } else { Durability::Always };
     options.dead_percent_max = 90;
+    if value_bytes.is_some() {
+        options.width = Some(ALIGNED_VALUE_BYTES.into_iter().max().unwrap() as u64);
+    }
     let storage = FaultyStorage::new();
     let opened = (kind.open)(storage.clone(), &options).expect("a new database");
-    let history = fill(&opened, &mut chance);
+    let history = fill(&opened, &mut chance, value_bytes);
     let is_killed = chance.below(2) == 0;
     let storage = if is_killed {
         let left = storage.kill();
@@ -171,7 +218,7 @@ fn one(kind: &Kind, seed: u64) {
         drop(opened);
         storage.kill()
     };
-    let context = damage(&storage, Path::new(kind.path), &mut chance);
+    let context = way(&storage, Path::new(kind.path), &mut chance);
     let context = format!("seed {seed}, {}, killed: {is_killed}, {context}", kind.path);
     let found = damages(&storage, kind.path).unwrap_or_else(|error| panic!("{context}: {error}"));
     let is_removed = context.contains("is removed");
@@ -192,8 +239,14 @@ fn one(kind: &Kind, seed: u64) {
         let is_on_lost_page = |other: &&Damage| {
             other.file == damage.file && other.what == damage.what && other.offset < damage.offset
         };
+        // The same of a page that holds another: bytes within its records may look otherwise.
+        let is_on_other_page = |other: &Damage| {
+            let before = damage.offset.checked_sub(other.offset);
+            other.file == damage.file && before.is_some_and(|bytes| bytes < 2 * 4096)
+        };
         let has_it = found.contains(damage)
-            || context.contains("cannot be read") && found.iter().any(|one| is_on_lost_page(&one));
+            || context.contains("cannot be read") && found.iter().any(|one| is_on_lost_page(&one))
+            || context.contains("the page at") && found.iter().any(is_on_other_page);
         assert!(has_it, "{context}: only opening found {damage}, of {found:?}");
     }
     let (mut wrong, mut errors) = (0, 0);
@@ -213,7 +266,8 @@ fn one(kind: &Kind, seed: u64) {
     }
     // The last record that a killed process was appending may be torn, and nothing is written
     // after it: damage that looks so cannot be told from it.
-    let looks_unwritten = is_killed && context.contains("zeros");
+    let is_at_end = ["zeros", "end of the log"].iter().any(|place| context.contains(place));
+    let looks_unwritten = is_killed && is_at_end;
     let tolerated = match looks_unwritten {
         true => KEYS,
         // A process leaves nothing that cannot be read, and no file without a margin.
@@ -240,6 +294,16 @@ fn what_is_whole_is_served_and_what_is_not_is_reported() {
     // They are quick, so that there are more.
     let seeds = crate::seeds_or(300);
     for seed in seeds {
-        KINDS.iter().for_each(|kind| one(kind, seed + 1));
+        KINDS.iter().for_each(|kind| one(kind, seed + 1, damage, None));
+    }
+}
+
+#[test]
+fn records_in_the_place_of_others_are_reported_whatever_their_length() {
+    for seed in crate::seeds_or(300) {
+        // One more is any length.
+        let lengths = ALIGNED_VALUE_BYTES.len() as u64 + 1;
+        let value_bytes = ALIGNED_VALUE_BYTES.get((seed % lengths) as usize).copied();
+        KINDS.iter().for_each(|kind| one(kind, seed + 1, misdirect, value_bytes));
     }
 }

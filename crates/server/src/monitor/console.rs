@@ -45,9 +45,8 @@ pub(super) fn response(path: &[u8], head: &Head<'_>) -> Option<Response> {
     let (_, content_type, body) = FILES.iter().find(|(file, ..)| *file == name)?;
     let tag = format!("\"{:016x}\"", xxh3_64(body));
     let is_known = Conditions::of(head).check(Some(&tag)) == Err(FailedCondition::NoneMatch);
-    let response = Response::fixed(content_type, body)
+    let response = Response::fixed(content_type, body, POLICY)
         .with("ETag", tag)
-        .with("Content-Security-Policy", POLICY)
         .with("Referrer-Policy", "no-referrer");
     Some(if is_known { response.not_modified() } else { response })
 }

@@ -15,11 +15,17 @@ const LINGER_MAX: Duration = Duration::from_secs(1);
 /// Most bytes that are read and ignored meanwhile.
 const LINGER_BYTES_MAX: usize = 64 << 10;
 
+/// Policy of a response beside the console: a browser that shows it loads and executes
+/// nothing, in no frame.
+const CONTENT_POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
+
 /// Response to a request.
 pub(super) struct Response {
     status: Status,
     content_type: &'static str,
     body: Cow<'static, [u8]>,
+    /// What a browser that shows it may load and execute.
+    policy: &'static str,
     /// Names and values of further headers.
     headers: Vec<(&'static str, Cow<'static, str>)>,
 }
@@ -28,7 +34,7 @@ impl Response {
     /// Returns a response that tells the state of the server at this moment.
     pub(super) fn new(status: Status, content_type: &'static str, body: Vec<u8>) -> Self {
         let headers = vec![("Cache-Control", "no-store".into())];
-        Self { status, content_type, body: body.into(), headers }
+        Self { status, content_type, body: body.into(), policy: CONTENT_POLICY, headers }
     }
 
     /// Returns a response of a text and a line feed.
@@ -37,9 +43,13 @@ impl Response {
     }
 
     /// Returns a response that is the same as long as the program is.
-    pub(super) fn fixed(content_type: &'static str, body: &'static [u8]) -> Self {
+    pub(super) fn fixed(
+        content_type: &'static str,
+        body: &'static [u8],
+        policy: &'static str,
+    ) -> Self {
         let headers = vec![("Cache-Control", "no-cache".into())];
-        Self { status: Status::Ok, content_type, body: body.into(), headers }
+        Self { status: Status::Ok, content_type, body: body.into(), policy, headers }
     }
 
     /// Adds a header.
@@ -57,6 +67,8 @@ impl Response {
         let mut bytes = Vec::with_capacity(self.body.len() + 512);
         reply::open_headers(&mut bytes, self.status, self.content_type, self.body.len() as u64);
         reply::no_sniffing(&mut bytes);
+        reply::no_embedding(&mut bytes);
+        reply::header(&mut bytes, "Content-Security-Policy", self.policy);
         for (name, value) in &self.headers {
             reply::header(&mut bytes, name, value);
         }
@@ -204,6 +216,21 @@ mod tests {
             ("\x16\x03\x01\0\x05", "HTTP/1.1 400"),
         ] {
             assert_eq!(status(request.as_bytes()), expected, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn pages_of_other_sites_neither_read_nor_show_a_response() {
+        for response in [Response::text(Status::Ok, "up"), Refusal::TooMany.response()] {
+            let bytes = String::from_utf8(response.write(true)).expect("text");
+            for header in [
+                "X-Content-Type-Options: nosniff",
+                "Cross-Origin-Resource-Policy: same-origin",
+                "X-Frame-Options: DENY",
+                "Content-Security-Policy: default-src 'none'; frame-ancestors 'none'",
+            ] {
+                assert!(bytes.contains(&format!("\r\n{header}\r\n")), "{header}: {bytes}");
+            }
         }
     }
 

@@ -88,11 +88,30 @@ pub fn no_sniffing(out: &mut Vec<u8>) {
     header(out, "X-Content-Type-Options", "nosniff");
 }
 
+/// Appends headers that keep pages of other sites from reading or showing a response: a browser
+/// gives them to no other site's page, neither as an image or a script nor in a frame.
+pub fn no_embedding(out: &mut Vec<u8>) {
+    header(out, "Cross-Origin-Resource-Policy", "same-origin");
+    header(out, "X-Frame-Options", "DENY");
+}
+
+/// Value of `X-Frame-Options` of a record that is a [page](is_page).
+pub const OWN_FRAMES: &str = "SAMEORIGIN";
+
+/// Returns whether a browser shows a value of this media type as a page with scripts. In a frame of
+/// another site's page a user could be made to click in it.
+#[must_use]
+pub fn is_page(media_type: &str) -> bool {
+    let essence = media_type.split(';').next().unwrap_or_default().trim();
+    ["text/html", "application/xhtml+xml"].iter().any(|page| essence.eq_ignore_ascii_case(page))
+}
+
 /// Appends a response of a media type that Tokyo Tyrant does not have.
 pub fn document(out: &mut Vec<u8>, content_type: &str, body: &[u8]) {
     out.reserve(body.len() + 128);
     open_headers(out, Status::Ok, content_type, body.len() as u64);
     no_sniffing(out);
+    no_embedding(out);
     end_of_headers(out);
     out.extend_from_slice(body);
 }

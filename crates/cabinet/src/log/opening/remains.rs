@@ -6,7 +6,7 @@
 use super::check::{Lock, lock_to_look};
 use super::holes::Promise;
 use super::identify::identify;
-use super::survey::{Headless, cannot_be_opened};
+use super::survey::{Headless, cannot_be_opened, own_header};
 use crate::io::{File, Open, Storage, is_unreadable};
 use crate::log::binding::Binding;
 use crate::log::checkpoint::{self, Checkpoint};
@@ -145,7 +145,8 @@ impl<'s> Remains<'s> {
         let HeaderFound { header, is_blank } =
             read_header(&*file, &self.database_id).map_err(failed)?;
         let length = file.length().map_err(failed)?;
-        let (header, is_bound) = match header {
+        let header = own_header(header, &file, &self.database_id, number, length);
+        let (header, is_bound) = match header.map_err(failed)? {
             Ok(header) => (Some(header), header.is_bound),
             Err(what) => {
                 let headless = Headless::search(&file, &self.database_id, number, length);

@@ -3,7 +3,8 @@
 //! The survey changes nothing. Opening acts on it, checking only reports it.
 //!
 //! - A segment is identified by its header, regardless of its file's name. If the header is
-//!   damaged, the file's name gives the number and the manifest the rest.
+//!   damaged, or is not that of the records after it, the file's name gives the number and the
+//!   manifest the rest.
 //! - A segment that the manifest names and that was promised counts as missing if it does not
 //!   exist; see [`Promise`].
 //! - A segment whose file the disk cannot open counts as missing, regardless of the promise.
@@ -265,7 +266,10 @@ impl Survey {
             return;
         }
         let what = unopened.unwrap_or_else(|| "the segment is missing".into());
-        self.damages.push(Damage { file: path.clone(), offset: 0, what });
+        // A file that has its name, but is not it, is reported already.
+        if !self.foreign.iter().any(|(file, _)| *file == path) {
+            self.damages.push(Damage { file: path.clone(), offset: 0, what });
+        }
         let header = supposed(number, 0, contents);
         let (file, length, is_headless) = (None, 0, true);
         self.segments.push(Surveyed { number, path, file, length, header, is_headless, end });
@@ -346,6 +350,7 @@ fn candidates(
         };
         let length = file.length().map_err(failed)?;
         let HeaderFound { header, is_blank } = read_header(&*file, database_id).map_err(failed)?;
+        let header = own_header(header, &file, database_id, named, length).map_err(failed)?;
         let headless = match header {
             Err(_) if !is_blank || length > SEGMENT_HEADER_BYTES as u64 => {
                 Headless::search(&file, database_id, named, length).map_err(failed)?
@@ -356,6 +361,25 @@ fn candidates(
     }
     candidates.sort_by_key(|candidate| candidate.named);
     Ok(candidates)
+}
+
+/// Returns the header that was read from the file of segment `named`, or why it is not that of the
+/// records after it: if they are bound to the file's name, a page of another segment was written to
+/// a wrong place.
+pub(super) fn own_header(
+    header: Result<SegmentHeader, &'static str>,
+    file: &Arc<dyn File>,
+    database_id: &DatabaseId,
+    named: u64,
+    length: u64,
+) -> io::Result<Result<SegmentHeader, &'static str>> {
+    if header.is_ok_and(|header| header.number != named) {
+        let (binding, start) = (database_id.binding(named, true), SEGMENT_HEADER_BYTES as u64);
+        if Scanner::new(Arc::clone(file), binding, start, length).find_from(start)? {
+            return Ok(Err("its header is that of another segment"));
+        }
+    }
+    Ok(header)
 }
 
 /// Returns the description of a segment whose file the disk cannot open.

@@ -111,6 +111,9 @@ impl<'a> Answer<'a> {
             let range = format!("bytes {start}-{}/{}", end - 1, found.bytes);
             reply::header(output, "Content-Range", &range);
         }
+        if self.tells && reply::is_page(media_type) {
+            reply::header(output, "X-Frame-Options", reply::OWN_FRAMES);
+        }
         self.describe(output, found, tag);
         reply::end_of_headers(output);
         if self.is_head { nothing } else { (start, end) }

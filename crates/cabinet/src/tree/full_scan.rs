@@ -23,7 +23,7 @@ use super::leaf_access::stored_home;
 use super::page::{Page, View};
 use super::read_ahead::{GROUP_BYTES_MAX, Part, ReadAhead, joined};
 use crate::log::Lsn;
-use crate::{FullScan, RecordRef, Result, Wait};
+use crate::{Error, FullScan, RecordRef, Result, Wait};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -254,17 +254,20 @@ impl PageScan<'_> {
                 self.shown.extend(self.groups.pop_front().map(|(_, read_ahead)| read_ahead));
             }
             while self.groups.len() < GROUPS && self.list_next() {}
-            // A scan ends with its first error.
+            // A scan ends with its first error, unless that is a damaged page.
             let next = std::mem::replace(&mut self.next, usize::MAX) + 1;
             // Many pages without records end a step, too.
             bytes += PAGE_COST_BYTES;
             let (lower, upper) =
                 (self.ranges.lower(range as usize), self.ranges.upper(range as usize));
-            self.engine.show_range(lower, upper, &mut |entry| {
+            let shown = self.engine.show_range(lower, upper, &mut |entry| {
                 bytes += entry.key.len() + entry.value.len();
                 visit(entry);
-            })?;
-            self.next = next;
+            });
+            if let Ok(()) | Err(Error::Corrupted { .. }) = shown {
+                self.next = next;
+            }
+            shown?;
         }
         Ok(self.next < self.pages.len())
     }
@@ -304,6 +307,10 @@ impl FullScan for PageScan<'_> {
 
     fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.visit_some(&mut |entry| visit(entry.key))
+    }
+
+    fn passes_damage(&self) -> bool {
+        self.next <= self.pages.len()
     }
 }
 

@@ -20,8 +20,8 @@ use dav_server::davpath::DavPath;
 use dav_server::{DavConfig, DavHandler};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, HOST, HeaderMap,
-    HeaderValue, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HOST,
+    HeaderMap, HeaderValue, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::server::conn::http1::Parts;
 use hyper::service::service_fn;
@@ -45,6 +45,10 @@ use wire::http::{Addressing, Foreign, is_identity};
 
 /// Most connections at the same time, beside those of the server.
 pub const CONNECTIONS_MAX: usize = 1024;
+
+/// Body of a response with the status 409.
+const WITHOUT_FOLDER: &str = "the folder above the path is missing (MKCOL makes it), or a folder \
+    has the name of the file";
 
 /// Value of the header `Connection` in the last response of a connection.
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
@@ -226,7 +230,11 @@ async fn respond(
     request: hyper::Request<Incoming>,
 ) -> Result<Response<Content>, Infallible> {
     let is_old = request.version() == Version::HTTP_10;
+    let is_head = request.method() == Method::HEAD;
     let mut response = answer(state, work, peer, request).await;
+    if !is_head {
+        explain(&mut response);
+    }
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if is_old && !headers.contains_key(CONTENT_LENGTH) {
@@ -236,6 +244,30 @@ async fn respond(
         response = closing(response);
     }
     Ok(response)
+}
+
+/// Reason why a request failed, as an extension of its response.
+#[derive(Clone)]
+struct Reason(String);
+
+/// Gives a response that is a failure and has no body the reason as its body.
+fn explain(response: &mut Response<Content>) {
+    let status = response.status();
+    let is_failure = status.is_client_error() || status.is_server_error();
+    let has_no_length = response.headers().get(CONTENT_LENGTH).is_some_and(|bytes| bytes == "0");
+    if !is_failure || !has_no_length && !response.body().is_empty() {
+        return;
+    }
+    let mut text = match response.extensions_mut().remove::<Reason>() {
+        Some(Reason(reason)) => reason,
+        None if status == StatusCode::CONFLICT => WITHOUT_FOLDER.to_owned(),
+        None => status.canonical_reason().unwrap_or_default().to_owned(),
+    };
+    text.push('\n');
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    headers.insert(CONTENT_LENGTH, text.len().into());
+    *response.body_mut() = Body::from(text).into();
 }
 
 /// Checks the credentials of a request. The hash of a password takes long, so a thread that may
@@ -363,6 +395,9 @@ async fn handle(
     }
     if let Some(multistatus) = context.patched() {
         *response.body_mut() = Body::from(multistatus);
+    }
+    if let Some(reason) = context.reason() {
+        response.extensions_mut().insert(Reason(reason.to_owned()));
     }
     response
 }

@@ -4,6 +4,7 @@ use crate::bytes::escaped;
 use crate::output::{AsJson, object, value_of, write_json};
 use crate::plural::{counted, unit};
 use crate::remote::{self, OwnOptions, Server, ServerArgument, Unreachable};
+use crate::transfer::whole_file::Output;
 use anyhow::{Result, ensure};
 use client::{Address, Settings};
 use serde_json::{Map, Value as Json};
@@ -77,7 +78,7 @@ impl Replicas {
         let asked = (address.clone(), status.clone());
         let mut seen = BTreeSet::from([status.process()]);
         let mut silent = 0;
-        let mut output = std::io::stdout().lock();
+        let mut output = Output::standard();
         for _ in 0..DEPTH_MAX {
             let Some(master) = status.master() else { break };
             match Status::of(&master, &connections) {

@@ -494,7 +494,7 @@ fn a_promoted_replica_takes_the_place_of_its_master() {
     assert!(error.contains(&reason), "{error}");
     // One failure has one cause.
     let error = fail("tyrant", &["unfollow", "--server", &replica.address()]);
-    let cause = "refuses unfollow: no permission: the server was started without --allow-setmst";
+    let cause = "refuses unfollow: the server was started without --allow-setmst";
     assert!(error.contains(cause) && !error.contains("read-only"), "{error}");
     master.end(Signal::KILL);
     let promoted = succeed("tyrant", &["promote", "--server", &replica.address()]);
@@ -588,6 +588,10 @@ fn tail_prints_past_and_new_changes() {
     let put = r#""server_id":1,"command":"put","succeeded":true,"key":"a","value":"b"}"#;
     assert!(line.starts_with(r#"{"timestamp_us":1"#) && line.ends_with(put), "{line}");
     child.wait().unwrap();
+    // It would wait for ever.
+    let lines = succeed("tyrant", &["tail", "--server", &address, "--from", "0", "--to-end"]);
+    assert_eq!(lines.lines().count(), 2, "{lines}");
+    assert_eq!(succeed("tyrant", &["tail", "--server", &address, "--to-end"]), "");
 }
 
 #[test]

@@ -209,8 +209,11 @@ impl Salvage {
             say!("{} in doubt", counted(salvaged.doubtful, "record is", "records are"));
         }
         if salvaged.may_be_stale || salvaged.is_rebuilt {
-            let damages = damaged_places(salvaged.damages);
-            bail!("{damages}; everything that could be read is in {}", self.into);
+            let found = match salvaged.damages {
+                0 => "not everything could be read".to_owned(),
+                damages => damaged_places(damages),
+            };
+            bail!("{found}; everything that could be read is in {}", self.into);
         }
         say!("no damage was found");
         Ok(())

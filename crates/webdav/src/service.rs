@@ -230,11 +230,9 @@ async fn respond(
     request: hyper::Request<Incoming>,
 ) -> Result<Response<Content>, Infallible> {
     let is_old = request.version() == Version::HTTP_10;
-    let is_head = request.method() == Method::HEAD;
+    let method = request.method().clone();
     let mut response = answer(state, work, peer, request).await;
-    if !is_head {
-        explain(&mut response);
-    }
+    explain(&mut response, &method);
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if is_old && !headers.contains_key(CONTENT_LENGTH) {
@@ -251,15 +249,19 @@ async fn respond(
 struct Reason(String);
 
 /// Gives a response that is a failure and has no body the reason as its body.
-fn explain(response: &mut Response<Content>) {
+fn explain(response: &mut Response<Content>, method: &Method) {
     let status = response.status();
-    let is_failure = status.is_client_error() || status.is_server_error();
+    let may_have_body = method != Method::HEAD;
+    let is_failure = may_have_body && (status.is_client_error() || status.is_server_error());
     let has_no_length = response.headers().get(CONTENT_LENGTH).is_some_and(|bytes| bytes == "0");
     if !is_failure || !has_no_length && !response.body().is_empty() {
         return;
     }
     let mut text = match response.extensions_mut().remove::<Reason>() {
         Some(Reason(reason)) => reason,
+        None if status == StatusCode::CONFLICT && method.as_str() == "UNLOCK" => {
+            "there is no such lock".to_owned()
+        }
         None if status == StatusCode::CONFLICT => WITHOUT_FOLDER.to_owned(),
         None => status.canonical_reason().unwrap_or_default().to_owned(),
     };

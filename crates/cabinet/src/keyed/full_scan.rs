@@ -16,8 +16,9 @@
 //!
 //! If a part of the log is unreadable, the index shows which records are lost. The scan reads the
 //! rest of the segment through the entries that point into it. An unreadable record of these fails
-//! the step with its error, and the next step goes on after it. At the end the scan looks for entries that point beyond the
-//! records of their segments. Damage to records that no entry points to is ignored.
+//! the step with its error, and the next step goes on after it. At the end the scan looks for
+//! entries that point beyond the records of their segments. Damage to records that no entry points
+//! to is ignored.
 
 use super::scans::{ITERATION_NAMES_MAX, Progress, Registered};
 use super::{Index, IndexKey, KeyedEngine, ShardIndex, Stretch, Tag, find_location, visit_record};
@@ -169,8 +170,15 @@ impl<I: Index> LogScan<'_, I> {
         if let Stage::Damaged(entries) = &mut self.stage
             && self.progress.moved() <= MOVED_MAX
         {
-            if !cursor.show_some(entries, visitor)? {
-                self.stage = Stage::Before(entries.segment.number + 1);
+            let before = (entries.collected, entries.entries.len());
+            let shown = cursor.show_some(entries, visitor);
+            let number = entries.segment.number;
+            if shown.is_err() && before == (entries.collected, entries.entries.len()) {
+                // No entry was passed: the index cannot be read.
+                (self.stage, self.is_cut) = (Stage::Finished, true);
+            }
+            if !shown? {
+                self.stage = Stage::Before(number + 1);
             }
             return Ok(true);
         }

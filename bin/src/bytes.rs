@@ -36,6 +36,8 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
 pub(crate) enum Kept {
     /// None: the text is one field of a line, and can be read back.
     Nothing,
+    /// Backslashes, in a text for people.
+    Backslashes,
     /// Line ends and TABs, so that a text of several lines looks like one.
     Lines,
 }
@@ -54,7 +56,9 @@ pub(crate) fn escape(bytes: &[u8], kept: Kept, output: &mut dyn Write) -> io::Re
             let special = rest[place..].chars().next().map_or(1, char::len_utf8);
             let (special, after) = rest[place..].split_at(special);
             match (special, kept) {
-                ("\\" | "\n" | "\t", Kept::Lines) => output.write_all(special.as_bytes())?,
+                ("\\", Kept::Backslashes) | ("\\" | "\n" | "\t", Kept::Lines) => {
+                    output.write_all(special.as_bytes())?
+                }
                 ("\\", _) => output.write_all(br"\\")?,
                 ("\t", _) => output.write_all(br"\t")?,
                 ("\n", _) => output.write_all(br"\n")?,
@@ -88,6 +92,14 @@ pub(crate) fn escaped(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// Returns a text for people on one line.
+pub(crate) fn one_line(text: &[u8]) -> String {
+    let mut line = Vec::new();
+    // Writing to memory cannot fail.
+    let _ = escape(text, Kept::Backslashes, &mut line);
+    String::from_utf8_lossy(&line).into_owned()
+}
+
 /// Returns the byte of an escape that [`escape`] writes for one field, from the byte after its
 /// backslash and the bytes that follow; `None` if there is no such escape.
 pub(crate) fn unescaped(kind: u8, rest: &mut impl Iterator<Item = u8>) -> Option<u8> {
@@ -113,7 +125,7 @@ pub(crate) fn quoted(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kept, escape, escaped, from_hex, quoted, to_hex};
+    use super::{Kept, escape, escaped, from_hex, one_line, quoted, to_hex};
 
     fn lines(bytes: &[u8]) -> String {
         let mut text = Vec::new();
@@ -138,6 +150,7 @@ mod tests {
         let all: Vec<u8> = (0..=255).collect();
         assert!(!escaped(&all).contains(char::is_control));
         assert_eq!(quoted(b"a\n"), r#""a\n""#);
+        assert_eq!(one_line(b"a\\b\n"), r"a\b\n");
     }
 
     #[test]

@@ -51,9 +51,15 @@ pub(crate) fn create(
         && !making.accept_other_database
     {
         bail!(
-            "the newest backup of this repository, {name}, is of another database than this one, \
-             and a restore takes the newest: give each database a repository of its own, or, if \
-             this one replaces the other, pass --accept-other-database"
+            "the newest backup of this repository, {name}, is of another {} database (id {:016x}) \
+             than {}, a {} database (id {:016x}), and a restore takes the newest: give each \
+             database a repository of its own, or, if this one replaces the other, pass \
+             --accept-other-database",
+            newest.kind.title(),
+            newest.database_id,
+            source.name(),
+            inventory.kind.title(),
+            inventory.database_id
         );
     }
     let known =

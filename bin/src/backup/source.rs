@@ -3,7 +3,7 @@
 
 use super::interrupt::TemporaryFolder;
 use crate::errors::require;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use cabinet::Database;
 use cabinet::name::{Kind, Specification};
 use client::Settings;
@@ -37,6 +37,14 @@ pub(crate) enum Source {
 pub(super) struct Snapshot(TemporaryFolder);
 
 impl Source {
+    /// Returns what the database is called in messages.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Database(name) => name.clone(),
+            Self::Server { server, .. } => format!("that of {server}"),
+        }
+    }
+
     /// Creates the copy for the repository with this id. The copy left by a killed backup into the
     /// same repository is removed first.
     pub(super) fn snapshot(&self, id: u64) -> Result<Snapshot> {
@@ -136,18 +144,33 @@ fn of_server(
         copied = ask();
     }
     copied.map_err(|error| {
-        let advice = match by_way_of {
-            Some(_) => "",
-            None => "; if it allows copies in another folder only, name that with --by-way-of",
-        };
-        client
-            .explain("copy", error.into())
-            .context(format!("{server} cannot copy its database to {path}{advice}"))
+        let text = client.explain("copy", error.into()).to_string();
+        anyhow!("{server} cannot copy its database for the backup: {}", advised(&text, &folder))
     })?;
     if !copy.path().is_dir() {
         bail!("{server} has copied its database to {path}, which is not there on this machine");
     }
     Ok(Snapshot(copy))
+}
+
+/// Returns a refusal of a copy with what to do.
+fn advised(refusal: &str, folder: &Path) -> String {
+    let folder = folder.display();
+    match refusal {
+        _ if refusal.contains("--copy-dir DIR") => refusal.replace(
+            "--copy-dir DIR",
+            &format!(
+                "--copy-dir {folder}, or with another folder on the same file system, which \
+                 --by-way-of DIR names for the backup"
+            ),
+        ),
+        _ if refusal.contains("--copy-dir") => {
+            format!(
+                "{refusal}; name that folder with --by-way-of, or start it with --copy-dir {folder}"
+            )
+        }
+        _ => refusal.to_owned(),
+    }
 }
 
 /// Returns the value of a line of a server's status.

@@ -33,6 +33,7 @@ mod migrate;
 #[cfg(feature = "cluster")]
 mod connected {
     use super::Connected;
+    use crate::errors::wrong_command_line;
     use ::cluster::{ClusterStore, Error, Kind, Name};
     use anyhow::{Context, Result};
     use std::sync::Arc;
@@ -48,24 +49,28 @@ mod connected {
 
     /// Checks the name of a database.
     pub(crate) fn check(name: &str) -> Result<()> {
-        Name::parse(name)?;
-        Ok(())
+        parse(name).map(drop)
     }
 
     /// Returns whether a name is that of a table.
     pub(crate) fn is_table(name: &str) -> Result<bool> {
-        Ok(Name::parse(name)?.kind == Kind::Table)
+        Ok(parse(name)?.kind == Kind::Table)
     }
 
     /// Connects to a database.
     pub(crate) fn connect(name: &str) -> Result<Connected> {
-        connect_named(&Name { start_wait: Duration::ZERO, ..Name::parse(name)? })
+        connect_named(&Name { start_wait: Duration::ZERO, ..parse(name)? })
+    }
+
+    /// Parses a name of the command line.
+    pub(super) fn parse(name: &str) -> Result<Name> {
+        Name::parse(name).map_err(wrong_command_line)
     }
 
     /// Connects to a database for a server that starts, perhaps before the nodes do. Logs what the
     /// cluster does not guarantee.
     pub(crate) fn connect_at_start(name: &str) -> Result<Connected> {
-        let connected = connect_named(&Name::parse(name)?)?;
+        let connected = connect_named(&parse(name)?)?;
         for warning in &connected.warnings {
             tracing::warn!("{warning}");
         }
@@ -103,12 +108,12 @@ mod connected {
 
     /// Makes the keyspace and the tables of a database.
     pub(crate) fn init(name: &str, replication: u8) -> Result<()> {
-        Ok(::cluster::init(&Name::parse(name)?, replication)?)
+        Ok(::cluster::init(&parse(name)?, replication)?)
     }
 
     /// Returns the statements that make the keyspace and the tables.
     pub(crate) fn statements(name: &str, replication: u8) -> Result<Vec<String>> {
-        Ok(::cluster::statements(&Name::parse(name)?, replication))
+        Ok(::cluster::statements(&parse(name)?, replication))
     }
 }
 

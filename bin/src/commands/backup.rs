@@ -1,11 +1,13 @@
 //! `tyrant backup`: creates, lists, verifies and prunes backups.
 
 use crate::backup::{Catalog, CreateOptions, REMOVE_CATALOG, Repository, Source, Verified, create};
+use crate::output::say;
 use crate::output::{AsJson, Quiet, object, write_json};
 use crate::plural::counted;
 use crate::remote::ServerArgument;
 use crate::time::format_time;
 use crate::transfer::progress::Progress;
+use crate::transfer::whole_file::Output;
 use anyhow::{Result, ensure};
 use cabinet::Damage;
 use clap::Subcommand;
@@ -102,7 +104,7 @@ impl Create {
             accept_other_database: self.accept_other_database,
         };
         let made = create(&repository, &source, making, &mut print)?;
-        println!(
+        say!(
             "{}: {} of {}, {} of them new",
             made.name,
             counted(made.catalog.file_count(), "file", "files"),
@@ -131,7 +133,7 @@ struct List {
 impl List {
     fn run(&self) -> Result<()> {
         let repository = Repository::open_to_read(&self.repository)?;
-        let mut output = std::io::stdout().lock();
+        let mut output = Output::standard();
         let mut damaged_catalogs = Vec::new();
         let names = repository.names()?;
         if !self.form.json && !names.is_empty() {
@@ -213,7 +215,7 @@ impl Verify {
         let verified = repository.verify(&names, &mut report, &|bytes| progress.advance(bytes))?;
         drop(progress);
         let bytes = counted(verified.bytes, "byte", "bytes");
-        println!("{}, {bytes} are intact", counted(verified.intact, "backup", "backups"));
+        say!("{}, {bytes} are intact", counted(verified.intact, "backup", "backups"));
         conclude(&verified)
     }
 }
@@ -262,15 +264,15 @@ impl Prune {
         names.truncate(names.len().saturating_sub(keep));
         for name in &names {
             repository.remove(name)?;
-            println!("removed {name}");
+            say!("removed {name}");
         }
         let bytes = repository.sweep()?;
         let bytes = counted(bytes, "byte", "bytes");
-        println!("removed {}, freed {bytes}", counted(names.len(), "backup", "backups"));
+        say!("removed {}, freed {bytes}", counted(names.len(), "backup", "backups"));
         Ok(())
     }
 }
 
 fn print(damage: Damage) {
-    println!("{damage}");
+    say!("{damage}");
 }

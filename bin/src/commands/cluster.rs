@@ -1,6 +1,7 @@
 //! `tyrant cluster`: databases in a cluster of Apache Cassandra.
 
 use crate::cluster::{self, Migration};
+use crate::output::say;
 use anyhow::Result;
 use clap::Subcommand;
 use std::time::Duration;
@@ -85,7 +86,7 @@ impl Cluster {
         match self.action {
             Action::Init { database, replication, print: true } => {
                 for statement in cluster::statements(&database, replication)? {
-                    println!("{statement};");
+                    say!("{statement};");
                 }
             }
             Action::Init { database, replication, print: false } => {
@@ -99,7 +100,7 @@ impl Cluster {
                 for warning in cluster::connect(&database)?.warnings {
                     eprintln!("warning: {warning}");
                 }
-                println!("{database} can be used");
+                say!("{database} can be used");
             }
         }
         Ok(())

@@ -1,11 +1,15 @@
 //! `tyrant config`: the settings of a server, their defaults, and the check of a file.
 
+use crate::errors::require;
+use crate::output::say;
 use crate::settings::{Launch, Settings, defaults_file, markdown};
+use crate::transfer::whole_file::Output;
 use anyhow::Result;
+use std::io::Write;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 #[command(
     override_usage = "tyrant config <--defaults|--check <FILE>>",
     after_help = "\
@@ -33,11 +37,12 @@ impl Config {
             let shown = file.display().to_string();
             let loaded = Launch { given: Settings::default(), file: Some(file) }.load()?;
             loaded.check_start()?;
-            println!("{shown}: correct, serves {}", names(&loaded.databases));
-        } else if self.defaults {
-            print!("{}", defaults_file());
+            say!("{shown}: correct, serves {}", names(&loaded.databases));
+        } else if self.markdown {
+            Output::standard().write_all(markdown().as_bytes())?;
         } else {
-            print!("{}", markdown());
+            require(self.defaults, "tyrant config needs --defaults, or --check FILE")?;
+            Output::standard().write_all(defaults_file().as_bytes())?;
         }
         Ok(())
     }

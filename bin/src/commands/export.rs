@@ -4,7 +4,7 @@ use crate::errors::{require, require_database};
 use crate::output::Quiet;
 use crate::plural::counted;
 use crate::remote::{RedisUrl, SecurityArgument};
-use crate::transfer::legacy::damaged_places;
+use crate::transfer::legacy::{DAMAGES_SHOWN_MAX, damaged_places};
 use crate::transfer::progress::Progress;
 use crate::transfer::redis;
 use crate::transfer::text::{self, Format};
@@ -12,8 +12,10 @@ use crate::transfer::to_read;
 use crate::transfer::whole_file::Output;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use cabinet::legacy::{File, Item, Shape, Visit, is_legacy};
+use cabinet::table::RowView;
 use cabinet::{Damage, Database, Meta, RecordRef};
 use server::{OwnMediaTypes, count_records, front_end_name, hidden_in};
+use std::cell::RefCell;
 use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -228,21 +230,21 @@ impl Source {
             Self::Legacy(file) => return file.read(lines),
             Self::Database(database) => database,
         };
+        let lines = RefCell::new(lines);
+        let report = &mut |error| lines.borrow_mut().unreadable(&error);
         if let Some(table) = database.table() {
-            return table.for_each_row_in_any_order(|key, row| {
+            let write = |key: &[u8], row: RowView<'_>| {
                 let columns: Vec<_> = row.columns().collect();
-                lines.item(&Item::Row { key, columns: &columns })
-            });
+                lines.borrow_mut().item(&Item::Row { key, columns: &columns })
+            };
+            return table.for_each_readable_row(write, report);
         }
         let is_hidden = hidden_in(database);
-        let mut write = |entry: RecordRef<'_>| {
-            if is_hidden(entry.key) { lines.reserved(&entry) } else { lines.entry(&entry) }
+        let write = |entry: RecordRef<'_>| match is_hidden(entry.key) {
+            true => lines.borrow_mut().reserved(&entry),
+            false => lines.borrow_mut().entry(&entry),
         };
-        if in_any_order {
-            database.for_each_in_any_order(&mut write)
-        } else {
-            database.for_each(&mut write)
-        }
+        database.for_each_readable(in_any_order, write, report)
     }
 }
 
@@ -253,6 +255,9 @@ trait Sink: Visit {
 
     /// Takes a reserved record of a database.
     fn reserved(&mut self, entry: &RecordRef<'_>) -> ControlFlow<()>;
+
+    /// Takes the error of a part of a database that cannot be read.
+    fn unreadable(&mut self, error: &cabinet::Error);
 }
 
 /// Counter of records. The progress is told now and then, because it asks for the time.
@@ -279,6 +284,13 @@ fn continue_if(written: Result<()>, failed: &mut Option<anyhow::Error>) -> Contr
             *failed = Some(error);
             ControlFlow::Break(())
         }
+    }
+}
+
+/// Prints a damaged place, of which the number is the last; later ones are only counted.
+fn print_some(number: u64, damage: &str, progress: &Progress) {
+    if number <= DAMAGES_SHOWN_MAX {
+        progress.print(damage);
     }
 }
 
@@ -312,6 +324,11 @@ impl Sink for Lines {
         continue_if(written, &mut self.failed)
     }
 
+    fn unreadable(&mut self, error: &cabinet::Error) {
+        self.damages += 1;
+        print_some(self.damages, &error.to_string(), &self.progress);
+    }
+
     fn entry(&mut self, entry: &RecordRef<'_>) -> ControlFlow<()> {
         self.counter.advance(1, &self.progress);
         let RecordRef { key, value, meta, .. } = *entry;
@@ -343,7 +360,7 @@ impl Visit for Lines {
 
     fn damage(&mut self, damage: Damage) {
         self.damages += 1;
-        self.progress.print(&damage.to_string());
+        print_some(self.damages, &damage.to_string(), &self.progress);
     }
 }
 
@@ -369,6 +386,11 @@ impl Sink for Strings {
         ControlFlow::Continue(())
     }
 
+    fn unreadable(&mut self, error: &cabinet::Error) {
+        self.damages += 1;
+        print_some(self.damages, &error.to_string(), self.export.progress());
+    }
+
     fn entry(&mut self, entry: &RecordRef<'_>) -> ControlFlow<()> {
         self.record(entry.key, entry.value, entry.meta)
     }
@@ -387,6 +409,6 @@ impl Visit for Strings {
 
     fn damage(&mut self, damage: Damage) {
         self.damages += 1;
-        self.export.progress().print(&damage.to_string());
+        print_some(self.damages, &damage.to_string(), self.export.progress());
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::errors::{require, require_file};
 use crate::output::Quiet;
+use crate::output::say;
 use crate::plural::counted;
 use crate::remote::{RedisUrl, SecurityArgument};
 use crate::transfer::ids::IdLimits;
@@ -9,7 +10,7 @@ use crate::transfer::import_text::Text;
 use crate::transfer::legacy::{self, damaged_places};
 use crate::transfer::progress::Progress;
 use crate::transfer::redis;
-use crate::transfer::target::Target;
+use crate::transfer::target::{MadeDatabase, Target};
 use crate::transfer::text::Format;
 use anyhow::{Context, Result, bail};
 use cabinet::legacy::{File, is_legacy};
@@ -96,18 +97,27 @@ impl Import {
             None => Specification::parse(&self.into)?,
         };
         let opening = Progress::of_time("opening").explain("nothing was imported");
+        let made = MadeDatabase::before(&specification);
         let target = Arc::new(Mutex::new(Target::open(&specification)?));
         drop(opening);
         let mut lacking = Lacking::default();
         let paths: Vec<&Path> = sources.iter().map(Source::path).collect();
         for (index, source) in sources.iter().enumerate() {
-            self.import(source, &paths[index + 1..], &target, &mut lacking)?;
+            let imported = self.import(source, &paths[index + 1..], &target, &mut lacking);
+            if imported.is_err() {
+                let is_empty = target.lock().database().is_empty();
+                drop(target);
+                if is_empty {
+                    made.remove();
+                }
+                return imported;
+            }
         }
         let target = target.lock();
         target.database().sync()?;
         let records = count_records(target.database())?;
         let records = counted(records, "record", "records");
-        println!("{records} in {}", specification.path.display());
+        say!("{records} in {}", specification.path.display());
         lacking.conclude(target.id_limits())
     }
 
@@ -151,12 +161,18 @@ impl Import {
             )?,
             false => require_file(path)?,
         }
-        let format = self.format.or_else(|| Format::of_path(path)).with_context(|| {
-            format!(
+        let is_csv = path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("csv"));
+        let format = self.format.or_else(|| Format::of_path(path)).with_context(|| match is_csv {
+            true => format!(
+                "{} is CSV, which import does not read: \"tyrant put-rows {0}\" stores its rows in \
+                 the table of a running server",
+                path.display()
+            ),
+            false => format!(
                 "{} is not a Tokyo Cabinet file; for other files the suffix (.tsv, .jsonl) or \
                  --format says how to read them",
                 path.display()
-            )
+            ),
         })?;
         Ok(Source::Text(path.to_owned(), format))
     }
@@ -190,7 +206,7 @@ impl Import {
             }
         };
         let records = counted(records, "record", "records");
-        println!("{records} from {}{described}", path.display());
+        say!("{records} from {}{described}", path.display());
         Ok(())
     }
 }

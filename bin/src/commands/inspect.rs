@@ -5,6 +5,7 @@ use crate::output::{AsJson, value_of, write_json};
 use crate::plural::counted;
 use crate::time::format_time;
 use crate::transfer::to_read;
+use crate::transfer::whole_file::Output;
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::legacy::{ByteOrder, File, Shape, is_legacy};
 use cabinet::name::Kind;
@@ -55,7 +56,7 @@ impl Inspect {
             require_database(&self.path)?;
             inspect_database(&self.path, &mut lines)?;
         }
-        let mut output = std::io::stdout().lock();
+        let mut output = Output::standard();
         if self.form.json {
             return write_json(&Json::Object(lines.members()), &mut output);
         }
@@ -72,7 +73,7 @@ impl Inspect {
         );
         let database = open(self.path.to_str().context("the path is not UTF-8")?)?;
         let media_types = OwnMediaTypes::of(&database)?;
-        let mut output = std::io::stdout().lock();
+        let mut output = Output::standard();
         let mut absent = None;
         for key in &self.keys {
             let key = key.as_bytes();

@@ -30,9 +30,10 @@ mod ttl;
 mod user;
 
 use crate::errors::is_wrong_command_line;
-use crate::output::Quiet;
+use crate::output::{Quiet, check_printed};
 use crate::remote::{Need, Server, ServerArgument};
 use crate::transfer::progress::without_bars;
+use crate::transfer::whole_file::Output;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use command_line::groups::{
@@ -82,10 +83,10 @@ enum Command {
     /// Restore a database from a backup, as it was then or at a later time
     #[command(display_order = COPIES)]
     Restore(restore::Restore),
-    /// Import Tokyo Cabinet files, TSV or JSON lines into a database
+    /// Import Tokyo Cabinet files, TSV, JSON lines or a Redis server (redis://HOST) into a database
     #[command(display_order = COPIES)]
     Import(import::Import),
-    /// Write the records of a database as TSV or JSON lines
+    /// Write the records of a database as TSV or JSON lines, or to a Redis server
     #[command(display_order = COPIES)]
     Export(export::Export),
     /// Print the properties of a database or of a Tokyo Cabinet file
@@ -325,7 +326,7 @@ impl Remote {
         if let Some(done) = command.run_alone() {
             return done;
         }
-        let mut output = io::BufWriter::new(io::stdout().lock());
+        let mut output = io::BufWriter::new(Output::standard());
         self.run_on(&server.connect()?, &mut output)
     }
 
@@ -361,7 +362,7 @@ pub fn run() -> ExitCode {
         Ok(arguments) => arguments.command,
         Err(error) => error.exit(),
     };
-    match command.run() {
+    match command.run().and_then(|()| Ok(check_printed()?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if !crate::is_broken_pipe(&error) && !error.is::<Negative>() {
@@ -397,7 +398,7 @@ impl Command {
             Self::Bench(bench) => bench.run(),
             Self::Completions(completions) => completions.run(command_line::command()),
             Self::Man(man) => man.run(command_line::command()),
-            Self::Version => Ok(writeln!(io::stdout(), "{}", crate::version_line())?),
+            Self::Version => Ok(writeln!(Output::standard(), "{}", crate::version_line())?),
         }
     }
 }

@@ -3,12 +3,16 @@
 
 use crate::errors::require_database;
 use crate::output::Quiet;
+use crate::output::say;
 use crate::plural::counted;
 use crate::remote::{Server, ServerArgument};
 use crate::sizes;
+use crate::transfer::legacy::damaged_places;
 use crate::transfer::progress::Progress;
+use crate::transfer::target::MadeDatabase;
 use anyhow::{Context, Result, bail};
 use cabinet::Database;
+use cabinet::name::Specification;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -58,7 +62,7 @@ fn check_files(path: &Path) -> Result<()> {
     print_checked(checked.records, checked.bytes, checked.segments);
     if checked.torn_bytes > 0 {
         let torn = counted(checked.torn_bytes, "unfinished byte", "unfinished bytes");
-        println!("{torn} at the end will be removed at opening");
+        say!("{torn} at the end will be removed at opening");
     }
     conclude(checked.damages)
 }
@@ -66,7 +70,7 @@ fn check_files(path: &Path) -> Result<()> {
 /// Prints what was verified. The log has an entry for each change, so their number is not that of
 /// the records of the database.
 fn print_checked(records: u64, bytes: u64, segments: u64) {
-    println!(
+    say!(
         "{} of the log, {} in {}",
         counted(records, "entry", "entries"),
         counted(bytes, "byte", "bytes"),
@@ -79,6 +83,7 @@ fn conclude(damages: u64) -> Result<()> {
         let damages = counted(damages, "damaged place", "damaged places");
         bail!("{damages}; tyrant salvage saves the rest");
     }
+    say!("no damage was found");
     Ok(())
 }
 
@@ -108,7 +113,7 @@ fn check_server(client: &Server, rate: Option<u64>) -> Result<()> {
                     print_checked(records, bytes, segments);
                     let more = state.damages.saturating_sub(printed as u64);
                     if more > 0 {
-                        println!("{}", counted(more, "more damaged place", "more damaged places"));
+                        say!("{}", counted(more, "more damaged place", "more damaged places"));
                     }
                     return conclude(state.damages);
                 }
@@ -162,8 +167,10 @@ impl Salvage {
         self.quiet.apply()?;
         // A wrong path must leave no empty database.
         require_database(&self.path)?;
-        let into =
-            Database::open(&self.into).with_context(|| format!("cannot open {}", self.into))?;
+        let specification = Specification::parse(&self.into)?;
+        let made = MadeDatabase::before(&specification);
+        let into = Database::open_specification(&specification)
+            .with_context(|| format!("cannot open {}", self.into))?;
         if !into.is_empty() {
             bail!("{} has records: salvage into a new database", self.into);
         }
@@ -174,27 +181,41 @@ impl Salvage {
         ));
         let report = &mut |damage| progress.print_result(&damage);
         let salvaged = cabinet::salvage_as(&self.path, kind, &into, report)
-            .with_context(|| format!("cannot salvage {}", self.path.display()))?;
+            .with_context(|| format!("cannot salvage {}", self.path.display()));
+        if salvaged.is_err() && into.is_empty() {
+            drop(into);
+            made.remove();
+            return salvaged.map(drop);
+        }
+        let salvaged = salvaged?;
         drop(progress);
         let records = counted(server::count_records(&into)?, "record", "records");
-        println!("{records} in {}", self.into);
+        say!("{records} in {}", self.into);
         if salvaged.unreadable > 0 {
             let unreadable = counted(salvaged.unreadable, "value or page", "values or pages");
-            println!("{unreadable} could not be read");
+            say!("{unreadable} could not be read");
         }
         if salvaged.is_rebuilt {
-            println!(
+            say!(
                 "the list of the tree's leaves could not be used: records that were removed may have \
                  come back"
             );
         } else if salvaged.may_be_stale {
-            println!(
+            say!(
                 "changes may be missing: records may have older values than they had, or have come back"
             );
         }
         if salvaged.doubtful > 0 {
-            println!("{} in doubt", counted(salvaged.doubtful, "record is", "records are"));
+            say!("{} in doubt", counted(salvaged.doubtful, "record is", "records are"));
         }
+        if salvaged.may_be_stale || salvaged.is_rebuilt {
+            let found = match salvaged.damages {
+                0 => "not everything could be read".to_owned(),
+                damages => damaged_places(damages),
+            };
+            bail!("{found}; everything that could be read is in {}", self.into);
+        }
+        say!("no damage was found");
         Ok(())
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::bytes::escaped;
 use crate::output::{AsJson, object, value_of, write_json};
-use crate::plural::unit;
+use crate::plural::{counted, unit};
 use crate::remote::{self, OwnOptions, Server, ServerArgument, Unreachable};
-use anyhow::Result;
+use crate::transfer::whole_file::Output;
+use anyhow::{Result, ensure};
 use client::{Address, Settings};
 use serde_json::{Map, Value as Json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,7 +77,8 @@ impl Replicas {
         let mut status = Status::of(&address, &connections)?;
         let asked = (address.clone(), status.clone());
         let mut seen = BTreeSet::from([status.process()]);
-        let mut output = std::io::stdout().lock();
+        let mut silent = 0;
+        let mut output = Output::standard();
         for _ in 0..DEPTH_MAX {
             let Some(master) = status.master() else { break };
             match Status::of(&master, &connections) {
@@ -90,19 +92,26 @@ impl Replicas {
                         ..Line::default()
                     };
                     line.write(self.form, &mut output)?;
+                    silent += 1;
                     break;
                 }
             }
         }
         let seen = BTreeSet::new();
-        let mut tree =
-            Tree { output: &mut output, connections: &connections, form: self.form, seen };
+        let (connections, form, asked) = (&connections, self.form, &asked);
+        let mut tree = Tree { output: &mut output, connections, form, asked, seen, silent };
         tree.show(&address, &status, None, 0)?;
         // Its master may not have it: it is refused, or not connected.
-        match tree.seen.contains(&asked.1.process()) {
-            true => Ok(()),
-            false => tree.show(&asked.0, &asked.1, None, 0),
+        if !tree.seen.contains(&asked.1.process()) {
+            tree.show(&asked.0, &asked.1, None, 0)?;
         }
+        let silent = tree.silent;
+        ensure!(
+            silent == 0,
+            "{}, as the output has it",
+            counted(silent, "server does not answer", "servers do not answer")
+        );
+        Ok(())
     }
 }
 
@@ -111,11 +120,24 @@ struct Tree<'o> {
     output: &'o mut dyn Write,
     connections: &'o Connections,
     form: AsJson,
+    /// The server that the command was given, and its status.
+    asked: &'o (String, Status),
     /// Servers printed so far.
     seen: BTreeSet<[String; 3]>,
+    /// Servers that do not answer.
+    silent: u64,
 }
 
 impl Tree<'_> {
+    /// Returns the status of a replica that its master has described.
+    fn status_of(&self, described: &ReplicaStatus<'_>) -> Result<Status> {
+        let (address, status) = self.asked;
+        let answer = Status::of(described.address(), self.connections);
+        // A host may have several addresses, of which the certificate of the server has one.
+        let is_asked = described.id == status.id() && port(described.address()) == port(address);
+        answer.or_else(|error| if is_asked { Ok(status.clone()) } else { Err(error) })
+    }
+
     /// Prints a server, described by its master as `seen_above`, and its replicas.
     fn show(
         &mut self,
@@ -146,7 +168,7 @@ impl Tree<'_> {
         let mut shown = 0;
         for described in status.replicas() {
             shown += 1;
-            match Status::of(described.address(), self.connections) {
+            match self.status_of(&described) {
                 Ok(replica) => {
                     self.show(described.address(), &replica, Some(&described), depth + 1)?;
                 }
@@ -160,6 +182,7 @@ impl Tree<'_> {
                     };
                     line.describe(&described);
                     line.write(self.form, self.output)?;
+                    self.silent += 1;
                 }
             }
         }
@@ -176,6 +199,25 @@ impl Tree<'_> {
     }
 }
 
+/// Returns the port of an address, if it has one.
+fn port(address: &str) -> Option<u16> {
+    match remote::parse(address) {
+        Ok(Address::Tcp { port, .. }) => Some(port),
+        _ => None,
+    }
+}
+
+/// Options for a server alone, and a part of the errors that each of them is a remedy for.
+const REMEDIES: [(&str, &str); 7] = [
+    ("leave out --tls", "plain"),
+    ("--tls-name", "tls-name=NAME"),
+    ("--tls-cert", "tls-cert=FILE,tls-key=FILE"),
+    ("--tls-ca", "tls-ca=FILE"),
+    ("requires a user", "credentials=FILE"),
+    ("refused the login", "credentials=FILE"),
+    ("has no users", "no-login"),
+];
+
 /// Returns why a server does not answer that another one has named, and what to do.
 fn silence(address: &str, error: &anyhow::Error) -> String {
     match error.downcast_ref::<Unreachable>() {
@@ -185,7 +227,12 @@ fn silence(address: &str, error: &anyhow::Error) -> String {
                  address: --for {address},at=HOST:PORT"
             )
         }
-        None => format!("{error}; for this server alone: --for {address},OPTION"),
+        None => {
+            let text = error.to_string();
+            let remedy = REMEDIES.iter().find(|(part, _)| text.contains(part));
+            let option = remedy.map_or("OPTION (--help lists them)", |(_, option)| *option);
+            format!("{text}; for this server alone: --for {address},{option}")
+        }
     }
 }
 

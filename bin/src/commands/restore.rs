@@ -2,6 +2,7 @@
 
 use crate::backup::{Repository, Restore as Restoring, Until};
 use crate::output::Quiet;
+use crate::output::say;
 use crate::plural::counted;
 use crate::time::{format_time, parse_time};
 use anyhow::Result;
@@ -27,7 +28,9 @@ pub(super) struct Restore {
     /// that time]
     #[arg(long, value_name = "BACKUP")]
     backup: Option<String>,
-    /// Apply changes up to this time: RFC 3339, or seconds or microseconds since 1970
+    /// Apply the changes after the backup, those of this very time included: as
+    /// 2026-11-21T12:30:08Z, with up to six decimals of the second; or since 1970, in seconds or,
+    /// as tyrant tail prints times, in microseconds
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "update_log")]
     until: Option<u64>,
     /// Read changes from this folder of the server's update log, complete since the backup
@@ -52,19 +55,20 @@ impl Restore {
             until: until.map(|(time_us, update_log)| Until { time_us, update_log }),
         }
         .run(&repository)?;
-        println!("{}: restored {}", restored.backup, counted(restored.bytes, "byte", "bytes"));
+        say!("{}: restored {}", restored.backup, counted(restored.bytes, "byte", "bytes"));
         if let Some(replayed) = restored.replayed {
             let operations = counted(replayed.operations, "operation", "operations");
-            println!("executed {operations} of the update log");
+            say!("executed {operations} of the update log after the backup");
             if replayed.differing > 0 {
-                println!("{} of them had a different outcome than originally", replayed.differing);
+                say!("{} of them had a different outcome than originally", replayed.differing);
             }
             if let Some(last_us) = replayed.last_us {
-                println!("the last operation is of {}", format_time(last_us));
+                let time = format_time(last_us);
+                say!("the last operation is of {time} ({last_us} in microseconds since 1970)");
             }
         }
         let records = counted(restored.records, "record", "records");
-        println!("{records} in {}", self.into.display());
+        say!("{records} in {}", self.into.display());
         Ok(())
     }
 }

@@ -1,11 +1,12 @@
 //! `tyrant tail`: prints the changes on a server, line by line.
 
 use crate::bytes::{Kept, escape};
-use crate::remote::{self, ServerArgument};
+use crate::remote::{self, Server, ServerArgument};
 use crate::time::now_us;
 use crate::transfer::text::write_member;
+use crate::transfer::whole_file::Output;
 use crate::updates::name;
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use client::{Settings, UpdateStream};
 use std::io::{BufWriter, Write};
 use std::time::Duration;
@@ -18,6 +19,10 @@ const SERVER_ID: u32 = 0x7fff_ffff;
 
 /// Longest silence of a server, which sends a heartbeat every second.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// Heartbeats that a server has sent when the end of its log is reached: one before it reads the
+/// log, and one when it has nothing more to send.
+const HEARTBEATS_AT_END: u32 = 2;
 
 /// Formats of the printed lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -35,7 +40,9 @@ Examples:
   # Print changes as they happen
   tyrant tail
   # Print the first ten changes of the update log as JSON lines
-  tyrant tail --from 0 --max 10 --json")]
+  tyrant tail --from 0 --max 10 --json
+  # Print all changes that the update log has now
+  tyrant tail --from 0 --to-end")]
 pub(super) struct Tail {
     #[command(flatten)]
     server: ServerArgument,
@@ -51,6 +58,9 @@ pub(super) struct Tail {
     /// End after N lines
     #[arg(long, value_name = "N")]
     max: Option<u64>,
+    /// End at the end of the log, in place of waiting for further changes
+    #[arg(long)]
+    to_end: bool,
 }
 
 impl Tail {
@@ -64,8 +74,10 @@ impl Tail {
             UpdateStream::open(&remote::parse(&address)?, &settings, from_us, SERVER_ID)
                 .map_err(|error| remote::cannot_connect(&address, &error))?;
         updates.server_id().map_err(|_| server.without_updates("tail", from_us))?;
+        let end_us = self.to_end.then(|| time_of(&server)).transpose()?;
         drop(server);
-        let mut output = BufWriter::new(std::io::stdout().lock());
+        let mut output = BufWriter::new(Output::standard());
+        let mut heartbeats = 0;
         let mut left = self.max.unwrap_or(u64::MAX);
         while left > 0 {
             if !updates.has_next() {
@@ -76,7 +88,16 @@ impl Tail {
                 let cause = cause.unwrap_or_else(|| error.to_string());
                 anyhow!("the stream of updates from {address} ended: {cause}")
             })?;
-            let Message::Update { timestamp_us, origin, body } = message else { continue };
+            let Message::Update { timestamp_us, origin, body } = message else {
+                heartbeats += 1;
+                if self.to_end && heartbeats == HEARTBEATS_AT_END {
+                    break;
+                }
+                continue;
+            };
+            if end_us.is_some_and(|end_us| timestamp_us > end_us) {
+                break;
+            }
             let Ok(operation) = Operation::parse(body) else {
                 bail!("the update of {timestamp_us} is not a valid operation");
             };
@@ -90,6 +111,13 @@ impl Tail {
         }
         Ok(output.flush()?)
     }
+}
+
+/// Returns the time of a server's clock, in microseconds since 1970.
+fn time_of(server: &Server) -> Result<u64> {
+    let seconds = server.stat_value("time")?.and_then(|time| time.parse::<f64>().ok());
+    let seconds = seconds.context("the status of the server has no time")?;
+    Ok((seconds * 1e6).ceil() as u64)
 }
 
 fn timestamp(text: &str) -> Result<u64, String> {

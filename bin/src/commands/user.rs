@@ -6,6 +6,7 @@
 use crate::errors::wrong_command_line;
 use crate::output::{AsJson, object, write_json};
 use crate::password;
+use crate::transfer::whole_file::Output;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use server::{
@@ -141,7 +142,7 @@ impl User {
                     user.token = Some(hash_token(token.as_bytes()));
                     Ok(())
                 })?;
-                Ok(writeln!(std::io::stdout(), "{token}")?)
+                Ok(writeln!(Output::standard(), "{token}")?)
             }
             Action::Convert => self.convert(),
         }
@@ -241,7 +242,7 @@ impl User {
     }
 
     fn list(&self, form: AsJson) -> Result<()> {
-        let mut output = std::io::stdout().lock();
+        let mut output = Output::standard();
         for user in self.read()?.users {
             let (password, token) = (user.password.is_some(), user.token.is_some());
             if form.json {

@@ -10,9 +10,13 @@ use wire::replication::ADMISSION;
 /// Codes of Tokyo Tyrant that `misc error` begins with.
 const SUCCESS: &str = "0";
 const INVALID: &str = "2";
-/// The beginning of the text of that code, before a reason.
-const INVALID_NAME: &str = "invalid operation: ";
+/// Beginnings of the texts of codes, before a reason.
+const FAILURE_NAMES: [&str; 2] = ["invalid operation: ", "write error: "];
 pub(crate) const NO_PERMISSION: &str = "4";
+/// The beginning of the text of that code, before a reason.
+const PERMISSION_NAME: &str = "no permission: ";
+/// The beginning of the reason of a refusal for lack of a right.
+const LACKS_RIGHT: &str = "the user lacks the right ";
 /// Part of the reason of a refusal by the mask.
 const MASKS_MISC: &str = "the server masks misc";
 const DAMAGED: [&str; 2] = ["6", "13"];
@@ -55,7 +59,14 @@ impl Server {
     fn refusal(&self, command: &str) -> String {
         match self.last_failure() {
             Some((code, reason)) if code == NO_PERMISSION => {
-                format!("the server refuses {command}: {reason}")
+                let advice = match reason.starts_with(LACKS_RIGHT) {
+                    true => {
+                        ": log in as a user who has it, or give it with \"tyrant user rights\" where \
+                         the server runs"
+                    }
+                    false => "",
+                };
+                format!("the server refuses {command}: {reason}{advice}")
             }
             Some((code, reason)) if code == INVALID && !reason.contains(": ") => format!(
                 "{command} failed: {reason}; this kind of database may not have it, or an argument \
@@ -63,7 +74,8 @@ impl Server {
             ),
             Some((code, reason)) if code != SUCCESS => {
                 // Tokyo Tyrant's name of the failure says less than the reason after it.
-                let reason = reason.strip_prefix(INVALID_NAME).unwrap_or(&reason);
+                let name = FAILURE_NAMES.into_iter().find(|name| reason.starts_with(name));
+                let reason = &reason[name.map_or(0, str::len)..];
                 format!("{command} failed: {reason}")
             }
             _ if self.masks_misc() => {
@@ -145,8 +157,10 @@ impl Server {
 /// Returns Tokyo Tyrant's code of the last failure on a connection, and its text.
 pub(crate) fn last_failure(client: &Client) -> Option<(String, String)> {
     let elements = error_elements(client)?;
-    let text = bytes::escaped(elements.first()?);
+    let text = bytes::one_line(elements.first()?);
     let (code, reason) = text.split_once(": ")?;
+    // A mask or the state of a replica refuses as well, which is no matter of permission.
+    let reason = reason.strip_prefix(PERMISSION_NAME).unwrap_or(reason);
     Some((code.to_owned(), reason.to_owned()))
 }
 

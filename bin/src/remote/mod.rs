@@ -343,7 +343,8 @@ pub(crate) fn cannot_connect(address: &str, error: &Error) -> anyhow::Error {
     match error {
         Error::HostNotFound(cause) => {
             let what = format!("cannot find the host of {address}: {cause}");
-            anyhow::Error::msg(Unreachable { what, advice: "" })
+            let advice = "; check the name, and that this machine resolves it";
+            anyhow::Error::msg(Unreachable { what, advice })
         }
         Error::ConnectionRefused(cause) => {
             let advice = match cause.kind() {

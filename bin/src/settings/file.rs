@@ -84,7 +84,8 @@ impl Source {
         let file: Settings<Databases> = toml::from_str(&text).map_err(|error| {
             let start = error.span().map_or(0, |span| span.start).min(text.len());
             let line = 1 + line_feeds(&text.as_bytes()[..start]);
-            anyhow!("{shown}:{line}: {}", message(&error, &text[start..]))
+            let setting = setting_at(&text, start).map_or(String::new(), |name| name + ": ");
+            anyhow!("{shown}:{line}: {setting}{}", message(&error, &text[start..]))
         })?;
         let mut sections = Vec::new();
         let common = file.replace_first(|databases| match databases? {
@@ -197,6 +198,23 @@ impl Source {
         let start = section.and_then(of_section).or_else(|| start_in(root))?;
         Some(1 + line_feeds(&self.text.as_bytes()[..start]))
     }
+}
+
+/// Returns the setting whose value is at an offset of a file.
+fn setting_at(text: &str, at: usize) -> Option<String> {
+    setting_within(DeTable::parse(text).ok()?.get_ref(), at)
+}
+
+fn setting_within(table: &DeTable<'_>, at: usize) -> Option<String> {
+    table.iter().find_map(|(name, value)| {
+        let sections = value.get_ref().as_array();
+        let mut sections = sections.into_iter().flatten();
+        let within = sections.find_map(|section| {
+            section.get_ref().as_table().and_then(|table| setting_within(table, at))
+        });
+        let is_here = || value.span().contains(&at).then(|| name.get_ref().to_string());
+        within.or_else(is_here)
+    })
 }
 
 /// Returns what is wrong with a file, on one line, given its text from there on.

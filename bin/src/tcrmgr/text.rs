@@ -86,7 +86,11 @@ pub(super) fn error(error: &anyhow::Error) -> String {
             format!("{what}: {cause}; check the name, and give a port with -port")
         }
         Error::ConnectionRefused(cause) => {
-            format!("{what}: {cause}; check the host and -port, and that the server runs")
+            const ADVICE: &str = "check the host and -port, and that the server runs";
+            match cause.kind() {
+                ErrorKind::ConnectionRefused => format!("{what}; {ADVICE}"),
+                _ => format!("{what}: {cause}; {ADVICE}"),
+            }
         }
         // The server has given this reason.
         Error::Receive(reason) if reason.kind() == ErrorKind::Other => format!("{what}: {reason}"),

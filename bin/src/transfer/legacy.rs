@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 /// Damaged ranges of a file that are printed; the others are only counted.
-const DAMAGES_SHOWN_MAX: u64 = 100;
+pub(crate) const DAMAGES_SHOWN_MAX: u64 = 100;
 
 /// Outcome of importing a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

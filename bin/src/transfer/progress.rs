@@ -1,6 +1,7 @@
 //! Progress bar: shows the progress of a long command on a terminal, or prints a line now and then
 //! elsewhere, and prints how far the command came if a signal ends it.
 
+use crate::output::say;
 use crate::plural;
 use crate::signals::Cleanup;
 use indicatif::{
@@ -155,7 +156,7 @@ impl Progress {
 
     /// Prints a line of the result above the bar.
     pub(crate) fn print_result(&self, line: &impl Display) {
-        self.bar.suspend(|| println!("{line}"));
+        self.bar.suspend(|| say!("{line}"));
     }
 
     /// Returns the bar, which another thread may clear.

@@ -6,6 +6,7 @@ use cabinet::name::{Kind, Specification};
 use cabinet::table::{Row, RowView, Table};
 use cabinet::{Batch, Database, Meta, Side};
 use server::{media_type_flags, put_of_front_end};
+use std::path::PathBuf;
 
 /// Approximate bytes of keys and values per batch.
 const BATCH_BYTES: usize = 1 << 20;
@@ -20,6 +21,27 @@ struct Pending {
     meta: Meta,
     /// Line that it comes from.
     line: u64,
+}
+
+/// Whether a command makes the database that it writes to. One that it leaves empty is removed if
+/// the command fails.
+pub(crate) struct MadeDatabase(Option<PathBuf>);
+
+impl MadeDatabase {
+    /// Looks for the database, before it is opened.
+    pub(crate) fn before(specification: &Specification) -> Self {
+        let path = Some(&specification.path);
+        let is_new = !specification.kind.is_on_memory() && !specification.path.exists();
+        Self(path.filter(|_| is_new).cloned())
+    }
+
+    /// Removes the database, which must be closed, if the command has made it.
+    pub(crate) fn remove(&self) {
+        if let Some(path) = &self.0 {
+            // The failure of the command is what it reports.
+            let _ = std::fs::remove_dir_all(path);
+        }
+    }
 }
 
 /// A database that is written in batches.

@@ -24,7 +24,7 @@
 pub(crate) use super::json::write_json_value;
 
 use crate::bytes::{self, is_unsafe, unescaped};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use cabinet::Meta;
 use cabinet::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use serde_json::{Map, Value as Json};
@@ -328,8 +328,13 @@ fn read_tsv(text: &[u8], shape: Shape) -> Result<Line> {
     }
 }
 
+/// Returns an error of JSON without its number of the line: it was given one, of a file.
+fn of_one_line(error: serde_json::Error) -> anyhow::Error {
+    anyhow!(error.to_string().replace(" at line 1 column ", " at column "))
+}
+
 fn read_json(text: &[u8]) -> Result<Line> {
-    let Json::Object(mut members) = serde_json::from_slice(text)? else {
+    let Json::Object(mut members) = serde_json::from_slice(text).map_err(of_one_line)? else {
         bail!("not a JSON object")
     };
     let Some(key) = read_member(&mut members, "key")? else { return read_reserved(members) };

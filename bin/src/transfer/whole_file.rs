@@ -17,8 +17,8 @@ const DESCRIPTORS: [&str; 3] = ["/dev/stdout", "/dev/fd/", "/proc/"];
 pub(crate) enum Output {
     /// The standard output.
     Standard(io::StdoutLock<'static>),
-    /// A device, a pipe or an open file.
-    Direct(File),
+    /// A device, a pipe or an open file, and its path.
+    Direct(File, PathBuf),
     /// A file that appears only when complete.
     Whole(WholeFile),
 }
@@ -43,9 +43,8 @@ impl Output {
         let is_open = DESCRIPTORS.iter().any(|folder| path.starts_with(folder));
         if !present.is_file() || is_open {
             let file = OpenOptions::new().append(true).open(path);
-            return Ok(Self::Direct(
-                file.with_context(|| format!("cannot write to {}", path.display()))?,
-            ));
+            let file = file.with_context(|| format!("cannot write to {}", path.display()))?;
+            return Ok(Self::Direct(file, path.to_owned()));
         }
         ensure!(
             may_replace,
@@ -67,26 +66,36 @@ impl Output {
     pub(crate) fn finish(self) -> Result<()> {
         match self {
             Self::Whole(file) => file.finish(),
-            Self::Standard(_) | Self::Direct(_) => Ok(()),
+            Self::Standard(_) | Self::Direct(..) => Ok(()),
         }
     }
 
     fn inner(&mut self) -> &mut dyn Write {
         match self {
             Self::Standard(output) => output,
-            Self::Direct(file) => file,
+            Self::Direct(file, _) => file,
             Self::Whole(whole) => &mut whole.file,
         }
+    }
+
+    /// Returns an error of writing with the name of the output.
+    fn named(&self, error: io::Error) -> io::Error {
+        let name = match self {
+            Self::Standard(_) => "the standard output".to_owned(),
+            Self::Direct(_, path) => path.display().to_string(),
+            Self::Whole(whole) => whole.place.display().to_string(),
+        };
+        io::Error::new(error.kind(), format!("cannot write {name}: {error}"))
     }
 }
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.inner().write(bytes)
+        self.inner().write(bytes).map_err(|error| self.named(error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.inner().flush()
+        self.inner().flush().map_err(|error| self.named(error))
     }
 }
 

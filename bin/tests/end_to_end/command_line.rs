@@ -168,6 +168,56 @@ fn quiet_commands_print_only_errors() {
 }
 
 #[test]
+fn an_output_that_is_full_or_closed_is_an_error_and_no_panic() {
+    let server = Server::tyrant("casket.tch", &["--copy-dir", "."]);
+    let address = server.address();
+    succeed("tyrant", &["put", "key", "value", "--server", &address]);
+    let other = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| other.path().join(name).display().to_string();
+    let (database, repository, saved) = (at("a.tch"), at("backups"), at("saved.tch"));
+    std::fs::write(at("lines.tsv"), "a\tb\n").expect("the lines");
+    let lines = at("lines.tsv");
+    succeed("tyrant", &["import", &lines, "--into", &database]);
+    for arguments in [
+        &["version"][..],
+        &["config", "--defaults"],
+        &["completions", "bash"],
+        &["check", &database],
+        &["salvage", &database, "--into", &saved],
+        &["import", &lines, "--into", &database],
+        &["export", &database],
+        &["inspect", &database],
+        &["get", "key", "--server", &address],
+        &["list", "--server", &address],
+        &["stat", "--server", &address],
+        &["replicas", "--server", &address],
+        &["backup", "create", &repository, "--server", &address],
+        &["backup", "list", &repository],
+        &["backup", "verify", &repository],
+    ] {
+        let run = |output: Stdio| {
+            let mut command = Command::new(path("tyrant"));
+            command.args(arguments).stdin(Stdio::null()).stdout(output).stderr(Stdio::piped());
+            let output = command.spawn().expect("tyrant").wait_with_output().expect("its end");
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
+            String::from_utf8(output.stderr).expect("UTF-8")
+        };
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("the device");
+        let error = run(full.into());
+        let expected = "tyrant: cannot write the standard output: No space left on device";
+        assert!(
+            error.starts_with(expected) && error.lines().count() == 1,
+            "{arguments:?}: {error}"
+        );
+        let _ = std::fs::remove_dir_all(&saved);
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        assert_eq!(run(writer.into()), "", "{arguments:?}");
+        let _ = std::fs::remove_dir_all(&saved);
+    }
+}
+
+#[test]
 fn manual_pages_are_written_for_all_programs() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path().display().to_string();
@@ -178,6 +228,9 @@ fn manual_pages_are_written_for_all_programs() {
     }
     let page = std::fs::read_to_string(folder.path().join("tyrant.toml.5")).expect("the page");
     assert!(page.contains("connections\\-max"), "{page}");
-    let error = fail("tyrant", &["man", "/nonexistent"]);
-    assert!(error.contains("/nonexistent/tyrant.1; make its folder first"), "{error}");
+    let within = folder.path().join("share/man/man1").display().to_string();
+    assert_eq!(succeed("tyrant", &["man", &within]), "");
+    assert!(folder.path().join("share/man/man1/tyrant.1").exists());
+    let error = fail("tyrant", &["man", "/proc/no"]);
+    assert!(error.contains("cannot create the folder /proc/no: "), "{error}");
 }

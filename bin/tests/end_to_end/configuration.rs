@@ -115,7 +115,7 @@ fn a_reload_changes_what_can_change_and_names_what_takes_a_restart() {
 
     // An invalid file changes nothing, not even what would have been valid in it.
     let invalid = format!("{text}connections-max = 1\nexpiry = 'kept'\n");
-    reload(&invalid, "all settings stay as they were: tyrant.toml:4: \"kept\" is not");
+    reload(&invalid, "all settings stay as they were: tyrant.toml:4: expiry: \"kept\" is not");
     exchange(&mut connection, "set k 0 0 1\r\na\r\n", "CLIENT_ERROR forbidden\r\n");
     server.exchange("get k\r\n", "VALUE k 0 1\r\na\r\nEND\r\n");
 

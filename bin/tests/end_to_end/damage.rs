@@ -71,6 +71,7 @@ fn checks_of_a_server_and_of_its_files_find_the_same_damage() {
     }
     let good = succeed("tyrant", &check);
     assert!(good.starts_with("20 entries of the log, "), "{good}");
+    assert!(good.ends_with("\nno damage was found\n"), "{good}");
     assert_eq!(good, succeed("tyrant", &["check", "--server", &address, "--rate", "1m"]));
     spoil(&server.folder.path().join("casket.tch"), b"value 7 of it");
     let output = run("tyrant", &check);
@@ -91,7 +92,55 @@ fn checks_of_a_server_and_of_its_files_find_the_same_damage() {
         |text: &str| text.lines().next().map(|line| line.split(".log").nth(1).map(String::from));
     assert_eq!(place(&printed), place(&of_files), "{printed} {of_files}");
     fail("tyrant", &check);
+    let (path, saved) = (path.display().to_string(), path.with_file_name("saved.tch"));
+    let saved = saved.display().to_string();
+    let error = fail("tyrant", &["salvage", &path, "--into", &saved]);
+    let expected =
+        format!("1 damaged place was found; everything that could be read is in {saved}");
+    assert!(error.contains(&expected), "{error}");
+    let (again, good) = (format!("{saved}.again.tch"), succeed("tyrant", &["check", &saved]));
+    assert!(good.ends_with("\nno damage was found\n"), "{good}");
+    let words = succeed("tyrant", &["salvage", &saved, "--into", &again]);
+    assert!(words.ends_with("\nno damage was found\n"), "{words}");
     assert_eq!(run("tyrant", &["check", "a", "--rate", "1"]).status.code(), Some(2));
+}
+
+#[test]
+fn an_export_of_a_damaged_database_has_everything_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    for (name, rows) in [("a.tch", false), ("a.tcb", false), ("a.tcf", false), ("a.tct", true)] {
+        let (lines, database) = (at("lines.tsv"), at(name));
+        let column = if rows { "\tname" } else { "" };
+        let line = |number: u32| format!("{number}{column}\tvalue {number} of it\n");
+        fs::write(&lines, (1..=5000).map(line).collect::<String>()).expect("the lines");
+        succeed("tyrant", &["import", &lines, "--into", &database]);
+        spoil(Path::new(&database), b"value 4001 of it");
+        for options in [&[][..], &["--any-order"]] {
+            let written = at("written.tsv");
+            let export = [&["export", &database, &written, "--replace"], options].concat();
+            let output = run("tyrant", &export);
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(error.contains("is corrupted at byte"), "{name}: {error}");
+            let end = "1 damaged place was found; everything else was exported\n";
+            assert!(error.ends_with(end), "{name}: {error}");
+            let written = fs::read_to_string(written).expect("the rest");
+            let keys: Vec<&str> =
+                written.lines().filter_map(|line| line.split('\t').next()).collect();
+            let unique: std::collections::BTreeSet<&&str> = keys.iter().collect();
+            assert_eq!(unique.len(), keys.len(), "{name}");
+            assert!(
+                !keys.contains(&"4001") && keys.contains(&"1") && keys.contains(&"5000"),
+                "{name}"
+            );
+            // A page of a tree has a few hundred of them.
+            assert!(keys.len() > 4500 && keys.len() < 5000, "{name}: {}", keys.len());
+            // The standard output has the same.
+            let output = run("tyrant", &[&["export", &database], options].concat());
+            assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), keys.len());
+        }
+    }
 }
 
 #[test]

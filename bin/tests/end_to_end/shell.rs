@@ -38,7 +38,8 @@ fn a_script_runs_to_its_end() {
 #[test]
 fn a_script_ends_at_its_first_error_unless_told_otherwise() {
     let server = Server::tyrant("*", &[]);
-    let script = "put a 1\nget nothing\nput a\nfrob\nget 'a\nput a -\nget a --server h:1\nget a\n";
+    let script =
+        "put a 1\nget nothing\nput a\nfrob\nget 'a\nput a -\nget a --server h:1\ntop\nget a\n";
     let output = shell(&server, &[], script);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stdout.is_empty(), "{output:?}");
@@ -56,7 +57,9 @@ fn a_script_ends_at_its_first_error_unless_told_otherwise() {
         "line 5: the quotation mark ' is not closed",
         "line 6: the shell reads lines",
         "line 7: the shell is connected: \"connect ADDRESS\"",
-        "tyrant: 6 lines failed",
+        "line 8: top is no command of the shell, but one of the program: leave the shell, and run \
+         \"tyrant top\"",
+        "tyrant: 7 lines failed",
     ] {
         assert!(error.contains(part), "{part}: {error}");
     }

@@ -121,15 +121,42 @@ fn the_servers_of_a_replication_tree_may_have_authorities_of_their_own() {
         tree.contains("streaming").then_some(tree)
     });
     assert!(!tree.contains("does not answer"), "{tree}");
-    let tree = succeed("tyrant", &arguments);
+    let output = run("tyrant", &arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && error.contains("1 server does not"), "{output:?}");
+    let tree = String::from_utf8_lossy(&output.stdout);
     assert!(tree.contains("does not answer: ") && tree.contains("authority is unknown"), "{tree}");
-    let advice = format!("; for this server alone: --for {},OPTION\n", replica.address());
+    let advice = format!("; for this server alone: --for {},tls-ca=FILE\n", replica.address());
     assert!(tree.ends_with(&advice), "{tree}");
     // The first server may have some, too.
     let arguments = ["replicas", "--server", &address, "--tls-ca", text(&other_file)];
     let own = format!("{address},tls-ca={}", text(&file));
     let tree = succeed("tyrant", &[&arguments[..], &["--for", &own]].concat());
     assert!(!tree.contains("does not answer"), "{tree}");
+}
+
+#[test]
+fn a_replica_is_listed_once_though_its_certificate_lacks_the_address_that_its_master_knows() {
+    let authority = Authority::new();
+    let (files, file) = (authority.server(&["localhost"]), authority.file());
+    let master = serve("casket.tch", &files, &["--server-id", "1", "--update-log", "ulog"]);
+    let above = format!("localhost:{}", master.port);
+    let following = ["--server-id", "2", "--master", &above, "--master-tls"];
+    let following = [&following[..], &["--master-tls-ca", text(&file)]].concat();
+    let replica = serve("casket.tch", &files, &following);
+    let asked = format!("localhost:{}", replica.port);
+    let arguments = ["replicas", "--server", &asked, "--tls-ca", text(&file)];
+    wait_for("the replica", || {
+        let tree = String::from_utf8(run("tyrant", &arguments).stdout).expect("UTF-8");
+        tree.contains("streaming").then_some(())
+    });
+    let tree = succeed("tyrant", &arguments);
+    assert_eq!(tree.lines().count(), 2, "{tree}");
+    // Of a replica that the command was not given, only the address is known.
+    let output = run("tyrant", &["replicas", "--server", &above, "--tls-ca", text(&file)]);
+    let tree = String::from_utf8_lossy(&output.stdout);
+    let advice = format!("--for {},tls-name=NAME\n", replica.address());
+    assert!(output.status.code() == Some(1) && tree.ends_with(&advice), "{output:?}");
 }
 
 #[test]

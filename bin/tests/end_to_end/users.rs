@@ -266,6 +266,8 @@ fn a_server_with_users_refuses_others_and_reads_the_file_again() {
     let log = server.log();
     let failed = log.lines().find(|line| line.contains("login failed")).expect("a line");
     assert!(failed.contains("\tWARN\tlogin failed: 127.0.0.1:"), "{failed}");
+    let why = " over memcached's protocol: the name or the password is wrong";
+    assert!(failed.ends_with(why), "{failed}");
     // An invalid file changes nothing.
     let valid = std::fs::read_to_string(&path).expect("the file");
     std::fs::write(&path, "[[user]]\nname = \"ann\"\npassword = \"secret\"\nrights = []\n")
@@ -335,7 +337,7 @@ fn the_tools_log_in_by_option_file_and_environment() {
         (&["copy", "x"], &in_environment, "lacks the right admin"),
         (&["reload"], &in_environment, "lacks the right admin"),
         (&["slow"], &in_environment, "lacks the right admin"),
-        (&["tail"], &in_environment, "refuses tail: no permission: the user lacks the right read"),
+        (&["tail"], &in_environment, "refuses tail: the user lacks the right read"),
         (&["misc", "reload"], &in_environment, "lacks the right admin"),
         (
             &["get", "a:1"],
@@ -407,10 +409,8 @@ fn replicas_and_backups_log_in_and_show_no_secret() {
     });
     let tail = ["tail", "--server", &address, "--credentials", &reader];
     let error = fail("tyrant", &tail);
-    assert!(
-        error.contains("refuses tail: no permission: the user lacks the right admin"),
-        "{error}"
-    );
+    let lacking = "refuses tail: the user lacks the right admin: log in as a user who has it, or";
+    assert!(error.contains(lacking) && error.contains("\"tyrant user rights\""), "{error}");
     let repository = text("backups");
     let create = ["backup", "create", &repository, "--server", &address, "--credentials"];
     let error = fail("tyrant", &[&create[..], &[&reader]].concat());

@@ -221,7 +221,7 @@ pub enum Error {
     #[error("a defect of this library, please report it: {0}")]
     Internal(String),
     /// A regular expression that does not parse.
-    #[error("bad pattern: {0}; correct it, and escape by \\ what stands for itself")]
+    #[error("bad pattern: {0}; correct it, and write \\ before a character that stands for itself")]
     BadPattern(String),
     /// A database name or its tuning is wrong.
     #[error(transparent)]
@@ -395,7 +395,9 @@ mod tests {
             Error::Unsupported { .. } => ": open a B+ tree",
             Error::WrongKind { .. } => ": open it as what it is",
             Error::TooMany { .. } => ": move records to another one",
-            Error::BadPattern(_) => "; correct it, and escape by \\ what stands for itself",
+            Error::BadPattern(_) => {
+                "; correct it, and write \\ before a character that stands for itself"
+            }
             Error::Name(NameError::UnknownKind(_)) => {
                 ": it is *, +, or ends in .tch, .hdb, .tcb, .bdb, .tcf, .fdb, .tct or .tdb"
             }

@@ -57,7 +57,7 @@ impl Visitor<'_> {
 
 /// Scan of all records, in the order in which the engine reads them fastest. A record that exists
 /// throughout is visited exactly once, whatever is written meanwhile. Visitors must not call the
-/// engine. If a step fails, the scan ends.
+/// engine. If a step fails, the scan ends, unless [`FullScan::passes_damage`].
 pub trait FullScan {
     /// Calls `visit` with some records, or none if the next ones have expired or were removed.
     /// Returns whether there may be more. A record that is changed or removed during the step may
@@ -66,6 +66,12 @@ pub trait FullScan {
 
     /// Like [`FullScan::step`], for keys alone.
     fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// Returns whether the next step visits the records after the damage that the last step has met
+    /// and failed with. Otherwise a failed step has ended the scan.
+    fn passes_damage(&self) -> bool {
+        false
+    }
 }
 
 /// State of an iteration over all keys between two of its steps. Only the engine that created it
@@ -85,6 +91,21 @@ impl IterationState {
     /// Returns the error of an engine that cannot continue an iteration.
     pub(crate) fn foreign() -> Error {
         Error::InvalidArgument("the iteration is of another database: begin another one".into())
+    }
+}
+
+/// Makes a step of a scan. Passes damage to `report` if the scan goes on after it.
+pub(crate) fn step_past_damage(
+    scan: &mut dyn FullScan,
+    visit: &mut dyn FnMut(RecordRef<'_>),
+    report: &mut dyn FnMut(Error),
+) -> Result<bool> {
+    match scan.step(visit) {
+        Err(error @ Error::Corrupted { .. }) if scan.passes_damage() => {
+            report(error);
+            Ok(true)
+        }
+        done => done,
     }
 }
 

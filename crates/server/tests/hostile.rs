@@ -426,8 +426,9 @@ fn a_full_disk_is_reported_in_the_form_of_each_protocol() {
     client.exchange(b"\xc8\x10\0\0\0\x01\0\0\0\x01kw", b"\x01");
     client.exchange(
         b"PUT /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nw",
-        b"HTTP/1.1 507 Insufficient Storage\r\nContent-Type: text/plain\r\nContent-Length: 21\r\n\r\n\
-          Insufficient Storage\n",
+        b"HTTP/1.1 507 Insufficient Storage\r\nContent-Type: text/plain\r\nContent-Length: 128\r\n\r\n\
+          no space left for the database: free space on the file system of the server, or raise the \
+          database's cap (capsiz) if it has one\n",
     );
     client.exchange(b"get k\r\n", b"VALUE k 0 1\r\nv\r\nEND\r\n");
     engine.set_full(false);

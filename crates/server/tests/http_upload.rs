@@ -56,7 +56,9 @@ fn all_uploads_together_are_limited() {
     let mut other = server.connect();
     other.send(head(2 * LONG).as_bytes());
     other.send(&vec![b'v'; 2 * LONG]);
-    refused(&mut other, "503 Service Unavailable");
+    let reply = String::from_utf8(other.read_to_end()).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{reply}");
+    assert!(reply.ends_with("too many uploads at the same time: try again later\n"), "{reply}");
     slow.send(b"v");
     slow.expect_response("201 Created", "Created\n");
     // The budget is returned.

@@ -127,6 +127,40 @@ fn a_value_that_comes_and_goes_in_pieces_is_one_request_each_way() {
     metrics.await_value("tyrant_requests_total", &[], |count| count == 2.0);
 }
 
+#[test]
+fn requests_that_are_denied_are_counted_by_the_reason() {
+    let engine = ManualEngine::new("casket.tch", Durability::None);
+    let settings = Config { mask: "out,copy".parse().unwrap(), ..config() };
+    let server = start_with(settings, Database::from_engine(engine.clone()));
+    let metrics = Monitored::new(&server);
+    let denied = |reason| metrics.value("tyrant_requests_denied_total", &[("reason", reason)]);
+    let mut client = server.connect();
+    client.exchange(b"delete k\r\n", b"CLIENT_ERROR forbidden\r\n");
+    client.exchange(request(&Request::Out { key: b"k" }), b"\x01");
+    client.exchange(b"*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n", b"-NOPERM the server masks out\r\n");
+    let mut client = server.connect();
+    client.exchange(b"DELETE /k HTTP/1.1\r\nHost: localhost\r\n\r\n", b"HTTP/1.1 403 ");
+    assert_eq!(denied("mask"), 4.0);
+    let mut client = server.connect();
+    engine.set_full(true);
+    client.send(b"set k 0 0 1\r\nw\r\n");
+    client.read_until(b"\r\n");
+    assert_eq!(denied("no_space"), 1.0);
+    for other in ["right", "read_only", "unavailable"] {
+        assert_eq!(denied(other), 0.0, "{other}");
+    }
+    assert_eq!(metrics.value("tyrant_requests_refused_total", &[]), 0.0);
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = following(2, folder.path(), "127.0.0.1:1".parse().unwrap());
+    settings.following.is_writable = false;
+    let replica = start_with(settings, memory());
+    let metrics = Monitored::new(&replica);
+    let refusal = b"SERVER_ERROR this is a read-only replica of 127.0.0.1:1: write to that server";
+    replica.connect().exchange(b"set k 0 0 1\r\nw\r\n", refusal);
+    let labels = [("reason", "read_only")];
+    assert_eq!(metrics.value("tyrant_requests_denied_total", &labels), 1.0);
+}
+
 /// Returns the last slow request, with its keys and values.
 fn last_slow(metrics: &Monitored) -> Option<serde_json::Value> {
     let lines = metrics.expect("/slow", "200 OK");

@@ -2,7 +2,7 @@
 
 use crate::work::{Counted, Responding};
 use bytes::Bytes;
-use dav_server::body::Body;
+use dav_server::body::{Body, BodyType};
 use futures_util::Stream;
 use hyper::body::{Frame, SizeHint};
 use std::io;
@@ -18,6 +18,18 @@ pub(crate) enum Content {
 impl From<Body> for Content {
     fn from(body: Body) -> Self {
         Self::Library(Box::pin(body))
+    }
+}
+
+impl Content {
+    /// Returns whether it is known that there is nothing to send.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self::Library(body) = self else { return false };
+        match &body.inner {
+            BodyType::Empty => true,
+            BodyType::Bytes(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            BodyType::AsyncStream(_) => false,
+        }
     }
 }
 

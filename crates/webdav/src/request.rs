@@ -6,7 +6,7 @@ use crate::work::Work;
 use dav_server::fs::{FsError, FsResult};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Method, StatusCode};
-use server::{Records, RecordsError, Saying, User};
+use server::{Records, RecordsError, Saying, User, client_reason};
 use std::sync::{Arc, OnceLock};
 
 /// The context of a request: its headers about the value, and its outcome.
@@ -25,6 +25,8 @@ struct State {
     patched: OnceLock<(String, StatusCode)>,
     /// A status that the file system's errors cannot express.
     status: OnceLock<StatusCode>,
+    /// Reason of the first failure of the database.
+    reason: OnceLock<String>,
 }
 
 impl Request {
@@ -79,6 +81,11 @@ impl Request {
         self.0.status.get().copied()
     }
 
+    /// Returns why the request failed, if the database gave a reason.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.0.reason.get().map(String::as_str)
+    }
+
     /// Runs an operation on the records on a thread that may block.
     pub(crate) async fn wait<T: Send + 'static>(
         &self,
@@ -109,6 +116,14 @@ impl Request {
             Failure::System(error) => return error,
             Failure::Records(error) => error,
         };
+        let reason = match &error {
+            RecordsError::Database(error) => client_reason(error),
+            RecordsError::Several => Some("the record has several values".to_owned()),
+            _ => None,
+        };
+        if let Some(reason) = reason {
+            let _ = self.0.reason.set(reason);
+        }
         let say = |status| {
             // The first failure is the cause.
             let _ = self.0.status.set(status);

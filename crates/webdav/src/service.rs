@@ -48,6 +48,10 @@ use wire::http::{Addressing, Foreign, is_identity};
 /// Most connections at the same time, beside those of the server.
 pub const CONNECTIONS_MAX: usize = 1024;
 
+/// Body of a response with the status 409.
+const WITHOUT_FOLDER: &str = "the folder above the path is missing (MKCOL makes it), or a folder \
+    has the name of the file";
+
 /// Value of the header `Connection` in the last response of a connection.
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
@@ -228,7 +232,9 @@ async fn respond(
     request: hyper::Request<Incoming>,
 ) -> Result<Response<Content>, Infallible> {
     let is_old = request.version() == Version::HTTP_10;
+    let method = request.method().clone();
     let mut response = answer(state, work, peer, request).await;
+    explain(&mut response, &method);
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -242,6 +248,34 @@ async fn respond(
         response = closing(response);
     }
     Ok(response)
+}
+
+/// Reason why a request failed, as an extension of its response.
+#[derive(Clone)]
+struct Reason(String);
+
+/// Gives a response that is a failure and has no body the reason as its body.
+fn explain(response: &mut Response<Content>, method: &Method) {
+    let status = response.status();
+    let may_have_body = method != Method::HEAD;
+    let is_failure = may_have_body && (status.is_client_error() || status.is_server_error());
+    let has_no_length = response.headers().get(CONTENT_LENGTH).is_some_and(|bytes| bytes == "0");
+    if !is_failure || !has_no_length && !response.body().is_empty() {
+        return;
+    }
+    let mut text = match response.extensions_mut().remove::<Reason>() {
+        Some(Reason(reason)) => reason,
+        None if status == StatusCode::CONFLICT && method.as_str() == "UNLOCK" => {
+            "there is no such lock".to_owned()
+        }
+        None if status == StatusCode::CONFLICT => WITHOUT_FOLDER.to_owned(),
+        None => status.canonical_reason().unwrap_or_default().to_owned(),
+    };
+    text.push('\n');
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    headers.insert(CONTENT_LENGTH, text.len().into());
+    *response.body_mut() = Body::from(text).into();
 }
 
 /// Checks the credentials of a request. The hash of a password takes long, so a thread that may
@@ -369,6 +403,9 @@ async fn handle(
     }
     if let Some(multistatus) = context.patched() {
         *response.body_mut() = Body::from(multistatus);
+    }
+    if let Some(reason) = context.reason() {
+        response.extensions_mut().insert(Reason(reason.to_owned()));
     }
     response
 }

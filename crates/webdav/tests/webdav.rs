@@ -324,6 +324,17 @@ fn parent_folders_must_exist_and_remain_when_empty() {
     let server = memory();
     let mut client = server.connect();
     client.status("MKCOL /a/b", "", "", 409);
+    for request in ["MKCOL /a/b", "MOVE /none", "DELETE /none"] {
+        let (head, body) = client.request(request, "Destination: /c/d\r\n", "");
+        let body = String::from_utf8(body).unwrap();
+        let expected = match head.split(' ').nth(1) {
+            Some("409") => "the folder above the path is missing (MKCOL makes it), or a folder has",
+            Some("404") => "Not Found",
+            _ => panic!("{request}: {head}"),
+        };
+        assert!(body.starts_with(expected) && body.ends_with('\n'), "{request}: {head}{body}");
+        assert_eq!(Client::header(&head, "content-type"), Some("text/plain".into()));
+    }
     server.connect().status("PUT /a/b", "", "v", 409);
     server.connect().exchange("set a/b 0 0 1\r\nv\r\n", "STORED\r\n");
     client.status("MKCOL /a", "", "", 405);

@@ -4,6 +4,7 @@ use super::{
     GO_ON, Migration, SAVE_INTERVAL, check_indexes, check_number, differing, going_on, row_of,
     shown,
 };
+use crate::output::say;
 use crate::plural::counted;
 use crate::time::now_ms;
 use crate::transfer::progress::Progress;
@@ -60,7 +61,7 @@ pub(super) fn run(from: &Name, to: &str, options: Migration) -> Result<()> {
     fs::remove_file(&copy.file)
         .with_context(|| format!("cannot remove {}", copy.file.display()))?;
     let records = counted(copy.database.len(), "record", "records");
-    println!("{records} in {}", specification.path.display());
+    say!("{records} in {}", specification.path.display());
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use super::{
     GO_ON, Migration, SAVE_INTERVAL, check_indexes, check_number, differing, going_on, place, shown,
 };
+use crate::output::say;
 use crate::plural::counted;
 use crate::transfer::progress::Progress;
 use crate::transfer::to_read;
@@ -220,7 +221,7 @@ impl Copy<'_> {
         }
         let done = CopyState { stage: Stage::Done, ..state };
         self.store.set_copy_state(&done, wait)?;
-        println!("{} copied", counted(done.copied, "record", "records"));
+        say!("{} copied", counted(done.copied, "record", "records"));
         Ok(())
     }
 

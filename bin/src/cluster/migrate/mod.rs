@@ -10,6 +10,7 @@ mod into_cluster;
 mod place;
 
 use super::Migration;
+use crate::errors::wrong_command_line;
 use crate::plural::counted;
 use ::cluster::{Kind, Name, is_cluster_name};
 use anyhow::{Result, bail, ensure};
@@ -29,16 +30,18 @@ pub(crate) fn migrate(from: &str, to: &str, options: Migration) -> Result<()> {
     match (is_cluster_name(from), is_cluster_name(to)) {
         (false, true) => into_cluster::run(from, &name(to, from)?, options),
         (true, false) => from_cluster::run(&name(from, to)?, to, options),
-        (false, false) => bail!("{from} and {to} are local: tyrant export and import copy these"),
-        (true, true) => {
-            bail!("{from} and {to} are both in a cluster: copy through a local database")
-        }
+        (false, false) => Err(wrong_command_line(format_args!(
+            "{from} and {to} are local: tyrant export and import copy these"
+        ))),
+        (true, true) => Err(wrong_command_line(format_args!(
+            "{from} and {to} are both in a cluster: copy through a local database"
+        ))),
     }
 }
 
 /// Parses the name of a database in a cluster, and checks that the local one is of the same kind.
 fn name(cluster: &str, local: &str) -> Result<Name> {
-    let name = Name::parse(cluster)?;
+    let name = super::connected::parse(cluster)?;
     let specification = Specification::parse(local)?;
     ensure!(
         is_same_kind(name.kind, specification.kind),

@@ -5,6 +5,7 @@ use super::clients::{check_clients, in_parallel};
 use super::mailing::{Mailing, address, date, first_date, looked_up};
 use super::own_server::OwnServer;
 use crate::errors::require;
+use crate::output::say;
 use crate::plural::counted;
 use anyhow::{Result, bail, ensure};
 use client::Client;
@@ -68,7 +69,7 @@ impl Mailings {
                 if has_rows { "table" } else { "hash" }
             );
         }
-        println!("kind\tclients\tload rows/s\tload s\tlookups/s\tlookup s\trows\tbytes on disk");
+        say!("kind\tclients\tload rows/s\tload s\tlookups/s\tlookup s\trows\tbytes on disk");
         for kind in &self.kinds {
             for &clients in &self.clients {
                 self.measure(*kind, clients)?;
@@ -115,7 +116,7 @@ impl Mailings {
                 "-".to_owned()
             }
         };
-        println!(
+        say!(
             "{kind:?}\t{clients}\t{:.0}\t{:.1}\t{:.0}\t{:.1}\t{rows}\t{bytes}",
             mailings as f64 / load.as_secs_f64(),
             load.as_secs_f64(),

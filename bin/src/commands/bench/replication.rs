@@ -6,6 +6,7 @@ use super::own_server::OwnServer;
 use super::processors::Processors;
 use super::scatter::scatter;
 use crate::errors::require;
+use crate::output::say;
 use anyhow::{Result, ensure};
 use client::Client;
 use std::net::TcpListener;
@@ -85,7 +86,7 @@ impl Replication {
         if let Some(processors) = &processors {
             processors.use_others()?;
         }
-        println!(
+        say!(
             "requests at once\treplicas\trecords/s\tof without\tmaster CPU us/record\t\
              replica CPU us/record\treplica behind s"
         );
@@ -198,7 +199,7 @@ fn insert(
 impl Measurement {
     fn print(&self, depth: usize, share: f64) {
         let replica = self.replica.as_ref();
-        println!(
+        say!(
             "{depth}\t{}\t{:.0}\t{share:.2}\t{:.2}\t{}\t{}",
             usize::from(replica.is_some()),
             self.records_per_second,

@@ -5,6 +5,7 @@ use super::clients::{check_clients, in_parallel};
 use super::own_server::OwnServer;
 use super::scatter::scatter;
 use crate::errors::require;
+use crate::output::say;
 use crate::plural::counted;
 use anyhow::{Context, Result, bail, ensure};
 use client::{Client, Reply};
@@ -67,7 +68,7 @@ impl Seeding {
         let logging = ["--update-log", "ulog", "--server-id", "1"];
         let master = OwnServer::start(&parent, DATABASE, &[&logging[..], &listening].concat())?;
         self.load(&master)?;
-        println!("\trequests\tp50 us\tp99 us\tp99.9 us\tlongest us");
+        say!("\trequests\tp50 us\tp99 us\tp99.9 us\tlongest us");
         let has_ended = AtomicBool::new(false);
         let (quiet, _) = self.measure(&master, &has_ended, || {
             std::thread::sleep(Duration::from_secs(self.quiet));
@@ -85,7 +86,7 @@ impl Seeding {
             Ok((replica, started.elapsed()))
         })?;
         seeding.print("seeding");
-        println!(
+        say!(
             "p99 {:.2} of quiet\tseeded in {:.1} s",
             seeding.percentile(99.0).as_secs_f64() / quiet.percentile(99.0).as_secs_f64(),
             took.as_secs_f64()
@@ -180,7 +181,7 @@ impl Seeding {
             );
             first = numbers.end;
         }
-        println!("equal in all of {}", counted(self.records, "record", "records"));
+        say!("equal in all of {}", counted(self.records, "record", "records"));
         Ok(())
     }
 }
@@ -226,6 +227,6 @@ impl Latencies {
     fn print(&self, name: &str) {
         let [p50, p99, p999, longest] =
             [50.0, 99.0, 99.9, 100.0].map(|percent| self.percentile(percent).as_micros());
-        println!("{name}\t{}\t{p50}\t{p99}\t{p999}\t{longest}", self.0.len());
+        say!("{name}\t{}\t{p50}\t{p99}\t{p999}\t{longest}", self.0.len());
     }
 }

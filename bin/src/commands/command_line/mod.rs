@@ -43,6 +43,11 @@ pub(super) fn command() -> clap::Command {
     command.help_template(help).mut_subcommands(with_aliases)
 }
 
+/// Returns whether the program has a command of this name.
+pub(super) fn is_command(name: &str) -> bool {
+    Arguments::command().find_subcommand(name).is_some()
+}
+
 /// Returns a command whose help shows its other names too, and so those below it.
 fn with_aliases(command: clap::Command) -> clap::Command {
     let aliases: Vec<&str> = command.get_visible_aliases().collect();

@@ -6,11 +6,12 @@ mod page;
 mod programs;
 mod settings;
 
+use crate::transfer::whole_file::Output;
 use anyhow::{Context, Result};
 use clap::Command;
 use clap_complete::Shell;
 use page::Page;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
@@ -27,7 +28,7 @@ impl Completions {
     pub(super) fn run(&self, mut command: Command) -> Result<()> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut command, "tyrant", &mut script);
-        Ok(io::stdout().write_all(&script)?)
+        Ok(Output::standard().write_all(&script)?)
     }
 }
 
@@ -37,17 +38,18 @@ Examples:
   # Make \"man tyrant-get\" work for this user
   tyrant man ~/.local/share/man/man1")]
 pub(super) struct Man {
-    /// Folder for the pages, one per command
+    /// Folder for the pages, one per command; created if it does not exist
     folder: PathBuf,
 }
 
 impl Man {
     pub(super) fn run(&self, command: Command) -> Result<()> {
+        std::fs::create_dir_all(&self.folder)
+            .with_context(|| format!("cannot create the folder {}", self.folder.display()))?;
         for page in pages(command) {
             let path = self.folder.join(page.file());
-            std::fs::write(&path, page.text()).with_context(|| {
-                format!("cannot write {}; make its folder first", path.display())
-            })?;
+            std::fs::write(&path, page.text())
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(())
     }

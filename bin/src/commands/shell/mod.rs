@@ -7,10 +7,12 @@ mod words;
 pub(super) use words::split;
 
 use super::command_line::groups::{self, OTHER};
-use super::command_line::{AfterHelp, after_help, unknown_command};
+use super::command_line::{AfterHelp, after_help, is_command, unknown_command};
 use super::{Negative, Remote};
+use crate::output::say;
 use crate::plural::counted;
 use crate::remote::{CONNECTION, Server, ServerArgument};
+use crate::transfer::whole_file::Output;
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -127,7 +129,7 @@ impl Session {
     /// Executes lines that are typed, until the end or `exit`.
     fn converse(&mut self) -> Result<()> {
         let mut editor = Editor::new(&self.parser)?;
-        println!("connected to {}; \"help\" lists the commands", self.server.address());
+        say!("connected to {}; \"help\" lists the commands", self.server.address());
         while let Some(typed) = editor.line(&format!("{}> ", self.server.address()))? {
             // Lines that are pasted may come as one.
             for line in typed.lines() {
@@ -184,14 +186,21 @@ impl Session {
         let command = match parsed {
             Ok(line) => line.command,
             Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp) => {
-                write!(io::stdout(), "{}", error.render())?;
+                write!(Output::standard(), "{}", error.render())?;
                 return Ok(Next::Line);
             }
             Err(error) => {
                 if matches!(error.kind(), ErrorKind::InvalidSubcommand) {
                     let is_help = words[0] == "help" && words.len() > 1;
                     let word = words.get(usize::from(is_help)).map(|word| word.to_string_lossy());
-                    let unknown = unknown_command(&self.parser, &word.unwrap_or_default());
+                    let word = word.unwrap_or_default();
+                    if is_command(&word) {
+                        bail!(
+                            "{word} is no command of the shell, but one of the program: leave the \
+                             shell, and run \"tyrant {word}\""
+                        );
+                    }
+                    let unknown = unknown_command(&self.parser, &word);
                     bail!("{unknown} (\"help\" lists all)");
                 }
                 let text = error.render().to_string();
@@ -216,7 +225,7 @@ impl Session {
                 if self.server.is_broken() {
                     self.server = Server::connect(self.server.address(), self.server.settings())?;
                 }
-                let mut output = io::BufWriter::new(io::stdout().lock());
+                let mut output = io::BufWriter::new(Output::standard());
                 match command.run_on(&self.server, &mut output) {
                     // The answer was printed, and is not a failure.
                     Err(error) if error.is::<Negative>() => {}

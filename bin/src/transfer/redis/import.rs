@@ -5,6 +5,7 @@
 use super::source::{Found, Source};
 use super::writer::{Refuse, Writer};
 use super::{VALUE_BYTES_MAX, refusing, shown};
+use crate::output::say;
 use crate::plural::{counted, unit};
 use crate::remote::{RedisUrl, SecurityArgument};
 use crate::signals::Cleanup;
@@ -54,10 +55,10 @@ impl Import<'_> {
         drop(interruption);
         drop(progress);
         let copy = copy.lock();
-        println!("{} from {}", counted(copy.stored(), "record", "records"), self.from);
+        say!("{} from {}", counted(copy.stored(), "record", "records"), self.from);
         if let Sink::Database { target, .. } = &copy.sink {
             let records = counted(count_records(target.database())?, "record", "records");
-            println!("{records} in {}", target.database().path().display());
+            say!("{records} in {}", target.database().path().display());
         }
         copy.conclude()
     }

@@ -83,6 +83,7 @@ fn files_and_folders_without_access() {
         ("ttserver -port PORT unwritable/a.tch", 1, &["unwritable/a.tch", "DENIED"]),
         ("ttulmgr export empty", 1, &["cannot read empty", "DENIED"]),
     ]);
+    assert!(!folder.path().join("new.tch").exists(), "a command that fails leaves no database");
     for name in ["closed.tch", "empty"] {
         set_permissions(folder.path().join(name), Permissions::from_mode(0o755)).expect("a mode");
     }

@@ -78,7 +78,7 @@ fn names_and_ports_at_which_no_server_is() {
         ("tyrant shell --server UNUSED", 1, &["cannot connect to UNUSED", "\"tyrant serve\""]),
         ("tyrant replicas --server UNUSED", 1, &["cannot connect to UNUSED", "\"tyrant serve\""]),
         ("tyrant follow 127.0.0.1:1 --server UNUSED", 1, &["cannot connect to UNUSED"]),
-        ("tyrant get a --server nowhere.invalid:1978", 1, &["cannot find the host of nowhere.invalid:1978"]),
+        ("tyrant get a --server nowhere.invalid:1978", 1, &["cannot find the host of nowhere.invalid:1978", "; check the name"]),
         ("tyrant get a --server ./socket", 1, &["cannot connect to ./socket: No such file", "\"tyrant serve\""]),
         ("tyrant get a --server 127.0.0.1:x", 2, &["\"127.0.0.1:x\" is not an address: give HOST:PORT"]),
         ("tyrant get a --server 1978", 2, &["\"1978\" is a port without a host: give 127.0.0.1:1978 for this machine"]),
@@ -91,7 +91,7 @@ fn names_and_ports_at_which_no_server_is() {
         ("tyrant cluster check cassandra://UNUSED/k", 1, &["cannot connect to UNUSED: Connection refused (os error 111); no node listens there", "native_transport_port"]),
         ("tyrant cluster init cassandra://UNUSED/k", 1, &["cannot connect to UNUSED", "native_transport_port"]),
         ("tyrant serve cassandra://UNUSED/k#startwait=0 --port 0", 1, &["cannot connect to UNUSED", "native_transport_port"]),
-        ("tyrant cluster check cassandra://", 1, &["is not of the form cassandra://HOST"]),
+        ("tyrant cluster check cassandra://", 2, &["is not of the form cassandra://HOST"]),
     ]);
 }
 

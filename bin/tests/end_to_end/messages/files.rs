@@ -21,6 +21,7 @@ fn folder() -> tempfile::TempDir {
 #[test]
 fn a_path_at_which_there_is_nothing() {
     let folder = folder();
+    write(folder.path().join("rows.CSV"), "key\na\n").expect("a file");
     Table::new(folder.path(), &[]).check(&[
         ("tyrant check no.tch", 1, &["cannot open no.tch: No such file", "; check the path"]),
         ("tyrant inspect no.tch", 1, &["cannot open no.tch: No such file", "; check the path"]),
@@ -46,6 +47,21 @@ fn a_path_at_which_there_is_nothing() {
             "tyrant import lines.tsv --into lines.tsv/new.tch",
             1,
             &["lines.tsv/new.tch: lines.tsv is a file, not a folder; check the path"],
+        ),
+        (
+            "tyrant import rows.CSV --into new.tct",
+            1,
+            &["rows.CSV is CSV, which import does not", "\"tyrant put-rows rows.CSV\""],
+        ),
+        (
+            "tyrant export good.tch /dev/full",
+            1,
+            &["cannot write /dev/full: No space left on device (os error 28); free space"],
+        ),
+        (
+            "tyrant export good.tch /dev/full --format jsonl",
+            1,
+            &["cannot write /dev/full: No space left on device (os error 28); free space"],
         ),
         ("tyrant export good.tch lines.csv", 2, &["CSV is not a format of export: name a file"]),
         ("tyrant export good.tch no/lines.tsv", 1, &["cannot create no/lines.tsv", "; check the"]),
@@ -159,6 +175,7 @@ fn lines_that_cannot_be_imported_and_files_that_exist() {
     write(path("bad.tsv"), "a\t1\nb\n").expect("a file");
     write(path("bad.jsonl"), "{\"key\":\"a\",\"value\":1}\n").expect("a file");
     write(path("cut.jsonl"), "{\"key\":\"a\",\n").expect("a file");
+    write(path("long.tsv"), format!("{}\tb\n", "k".repeat(70_000))).expect("a file");
     Table::new(folder.path(), &[]).check(&[
         (
             "tyrant import bad.tsv --into good.tch",
@@ -166,7 +183,12 @@ fn lines_that_cannot_be_imported_and_files_that_exist() {
             &["bad.tsv: line 2: no TAB after the key", "the 1 record before it was imported"],
         ),
         ("tyrant import bad.jsonl --into good.tch", 1, &["bad.jsonl: line 1: 1 is not a string"]),
-        ("tyrant import cut.jsonl --into good.tch", 1, &["cut.jsonl: line 1: "]),
+        (
+            "tyrant import cut.jsonl --into new.tch",
+            1,
+            &["cut.jsonl: line 1: EOF while parsing a value at column 11;", "the 0 records before"],
+        ),
+        ("tyrant import long.tsv --into new.tch", 1, &["long.tsv: line 1: "]),
         (
             "tyrant export good.tch lines.tsv",
             1,
@@ -178,6 +200,7 @@ fn lines_that_cannot_be_imported_and_files_that_exist() {
             &["good.tch has records: salvage into a new database"],
         ),
     ]);
+    assert!(!path("new.tch").exists(), "an import that stores nothing leaves no database");
 }
 
 #[test]

@@ -13,21 +13,64 @@ fn tcrmgr() {
     write(server.folder.path().join("bad.tsv"), "ab\n").expect("a file");
     let (port, unused) = (server.port.to_string(), free_port().to_string());
     Table::new(server.folder.path(), &[("PORT", &port), ("UNUSED", &unused)]).check(&[
-        ("tcrmgr get -port UNUSED 127.0.0.1 a", 1, &["error: 3: connection refused: Connection refused (os error 111); check the host and -port"]),
+        (
+            "tcrmgr get -port UNUSED 127.0.0.1 a",
+            1,
+            &["error: 3: connection refused; check the host and -port"],
+        ),
         ("tcrmgr inform nowhere.invalid", 1, &["error: 2: host not found: ", "; check the name"]),
-        ("tcrmgr get 127.0.0.1:1978 a", 1, &["error: 2: host not found: ", "give a port with -port"]),
+        (
+            "tcrmgr get 127.0.0.1:1978 a",
+            1,
+            &["error: 2: host not found: ", "give a port with -port"],
+        ),
         ("tcrmgr get -port PORT 127.0.0.1 a", 1, &["error: 7: no record found"]),
         ("tcrmgr put -port abc 127.0.0.1 a b", 1, &["\"abc\" is not a number"]),
         ("tcrmgr put -dai -port PORT 127.0.0.1 a b", 1, &["\"b\" is not a number"]),
-        ("tcrmgr ext -port PORT 127.0.0.1 foo", 1, &["error: 9999: miscellaneous error: ", "no script: start it with --script FILE"]),
-        ("tcrmgr misc -port PORT 127.0.0.1 nonsense", 1, &["error: 9999: miscellaneous error: ", "there is no function nonsense"]),
-        ("tcrmgr vanish -port PORT 127.0.0.1", 1, &["error: 9999: miscellaneous error: no permission: the server masks vanish"]),
-        ("tcrmgr copy -port PORT 127.0.0.1 x", 1, &["error: 9999: miscellaneous error: no permission", "--copy-dir"]),
-        ("tcrmgr importtsv -port PORT 127.0.0.1 no.tsv", 1, &["cannot open no.tsv: No such file", "; check the path"]),
+        (
+            "tcrmgr ext -port PORT 127.0.0.1 foo",
+            1,
+            &["error: 9999: miscellaneous error: ", "no script: start it with --script FILE"],
+        ),
+        (
+            "tcrmgr misc -port PORT 127.0.0.1 nonsense",
+            1,
+            &["error: 9999: miscellaneous error: ", "there is no function nonsense"],
+        ),
+        (
+            "tcrmgr vanish -port PORT 127.0.0.1",
+            1,
+            &["error: 9999: miscellaneous error: the server masks vanish"],
+        ),
+        (
+            "tcrmgr copy -port PORT 127.0.0.1 x",
+            1,
+            &["error: 9999: miscellaneous error: copy to x: clients may", "--copy-dir"],
+        ),
+        (
+            "tcrmgr importtsv -port PORT 127.0.0.1 no.tsv",
+            1,
+            &["cannot open no.tsv: No such file", "; check the path"],
+        ),
         ("tcrmgr importtsv -port PORT 127.0.0.1 bad.tsv", 1, &["line 1 has no TAB"]),
-        ("tcrmgr http http://127.0.0.1:UNUSED/", 1, &["cannot connect to 127.0.0.1:UNUSED: Connection refused", "; check the port, and that"]),
-        ("tcrmgr repl -port PORT 127.0.0.1", 1, &["error: 5: recv error: ", "no update log: start it with --update-log"]),
-        ("tcrmgr http https://127.0.0.1/", 1, &["tcrmgr http has no TLS for https://127.0.0.1/", "curl"]),
+        (
+            "tcrmgr http http://127.0.0.1:UNUSED/",
+            1,
+            &[
+                "cannot connect to 127.0.0.1:UNUSED: Connection refused",
+                "; check the port, and that",
+            ],
+        ),
+        (
+            "tcrmgr repl -port PORT 127.0.0.1",
+            1,
+            &["error: 5: recv error: ", "no update log: start it with --update-log"],
+        ),
+        (
+            "tcrmgr http https://127.0.0.1/",
+            1,
+            &["tcrmgr http has no TLS for https://127.0.0.1/", "curl"],
+        ),
         ("tcrmgr http ftp://127.0.0.1/", 1, &["ftp://127.0.0.1/ is not http://..."]),
     ]);
 }

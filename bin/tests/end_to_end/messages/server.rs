@@ -31,7 +31,7 @@ fn an_error_names_the_server_its_kind_of_database_and_what_to_do() {
     let place = format!("{address} (hash): ");
     for (line, what) in [
         ("get a", "no record has the key \"a\""),
-        ("out a", "the server refuses out: no permission: the server masks out"),
+        ("out a", "the server refuses out: the server masks out"),
         ("put --duplicate a b", "put needs a tree (.tcb)"),
         ("find [", "bad pattern: a [ is not closed"),
         ("copy x.tch", "clients may name no path: start the server with --copy-dir DIR"),
@@ -55,8 +55,7 @@ fn an_error_names_the_server_its_kind_of_database_and_what_to_do() {
 
 #[test]
 fn a_masked_function_is_no_success() {
-    for (mask, refusal) in
-        [("misc", "it masks misc"), ("put,putkeep,putcat", "no permission: the server masks ")]
+    for (mask, refusal) in [("misc", "it masks misc"), ("put,putkeep,putcat", "the server masks ")]
     {
         let server = Server::tyrant("casket.tct", &["--mask", mask]);
         for line in
@@ -87,7 +86,12 @@ fn a_masked_function_is_no_success() {
 #[test]
 fn a_hash_database() {
     let server = Server::tyrant("casket.tch", &[]);
-    Table::new(server.folder.path(), &[("HERE", &server.address())]).check(&[
+    let folder = server.folder.path().display().to_string();
+    let here = server.address();
+    let copies = Server::tyrant("casket.tch", &["--copy-dir", "."]);
+    let there = copies.address();
+    let names = [("HERE", &*here), ("FOLDER", &folder), ("COPIES", &there)];
+    Table::new(server.folder.path(), &names).check(&[
         ("tyrant put number ten --server HERE", 0, &[]),
         (
             "tyrant ext foo --server HERE",
@@ -107,7 +111,11 @@ fn a_hash_database() {
         ("tyrant touch nothing 9 --server HERE", 1, &["no record has the key \"nothing\""]),
         ("tyrant put --keep number 1 --server HERE", 1, &["the key \"number\" has a record"]),
         ("tyrant incr number 1 --server HERE", 1, &["incr failed", "is no number of 64 bits"]),
-        ("tyrant find [ --server HERE", 1, &["a [ is not closed; correct it"]),
+        (
+            "tyrant find [ --server HERE",
+            1,
+            &["a [ is not closed; correct it, and write \\ before a"],
+        ),
         ("tyrant range --server HERE", 1, &["needs a tree (.tcb", "HERE has a hash database"]),
         ("tyrant search --server HERE", 1, &["needs a table (.tct)", "use get, put, list"]),
         (
@@ -118,6 +126,14 @@ fn a_hash_database() {
         ("tyrant slow --server HERE", 1, &["the slow log is off: set slow-log-threshold"]),
         ("tyrant reload --server HERE", 0, &[]),
         ("tyrant copy elsewhere.tch --server HERE", 1, &["the server refuses copy", "--copy-dir"]),
+        (
+            "tyrant copy casket.tch --server COPIES",
+            1,
+            &[
+                "COPIES (hash): copy failed: create ",
+                "casket.tch: there is something already; choose another path",
+            ],
+        ),
         ("tyrant copy elsewhere --server HERE", 1, &["needs its suffix: name it elsewhere.tch"]),
         (
             "tyrant tail --server HERE",
@@ -138,7 +154,10 @@ fn a_hash_database() {
         (
             "tyrant backup create repository --server HERE",
             1,
-            &["HERE cannot copy its database", "--copy-dir"],
+            &[
+                "HERE cannot copy its database for the backup: ",
+                "start the server with --copy-dir FOLDER, or with another folder",
+            ],
         ),
     ]);
 }

@@ -220,6 +220,8 @@ fn files_of_settings() {
         ("unquoted.toml", "port = abc\n"),
         ("text.toml", "port = \"x\"\n"),
         ("large.toml", "port = 99999\n"),
+        ("within.toml", "[[database]]\nname = \"*\"\nwebdav = 1\n"),
+        ("list.toml", "mask = [\"put\", \"no\"]\n"),
         ("open.toml", "database = \"*\n"),
         ("admin.toml", "port = 1\nadmin = \"9178\"\n"),
         ("socket.toml", "database = \"*\"\nadmin = \"no/socket\"\n"),
@@ -257,8 +259,11 @@ fn files_of_settings() {
         ("tyrant serve --config typo.toml", 1, &["typo.toml:2: prot is not a setting: did you mean port?"]),
         ("tyrant config --check unknown.toml", 1, &["unknown.toml:1: colour is not a setting: `tyrant config --defaults` lists"]),
         ("tyrant config --check unquoted.toml", 1, &["unquoted.toml:1: a text must be in quotes"]),
-        ("tyrant config --check text.toml", 1, &["text.toml:1: a number from 0 to 65535 is required here"]),
-        ("tyrant config --check large.toml", 1, &["large.toml:1: "]),
+        ("tyrant config --check text.toml", 1, &["text.toml:1: port: a number from 0 to 65535 is required here"]),
+        ("tyrant config --check large.toml", 1, &["large.toml:1: port: "]),
+        ("tyrant config --check within.toml", 1, &["within.toml:3: webdav: true or false is required"]),
+        ("tyrant config --check list.toml", 1, &["list.toml:1: mask: "]),
+        ("tyrant config", 2, &["tyrant config needs --defaults, or --check FILE"]),
         ("tyrant config --check open.toml", 1, &["open.toml:1: "]),
         ("tyrant config --check socket.toml", 1, &["socket.toml:2: admin: cannot listen on no/socket: No such file", "; check the path"]),
         ("tyrant config --check script.toml", 1, &["script.toml:2: script: cannot load the script: cannot read the script no.lua: No such file", "; check the path"]),
@@ -279,7 +284,7 @@ fn files_of_settings() {
         ("tyrant config --check updates.toml", 1, &["updates.toml:2: update-log: cannot open the update log no/ulog: No such file", "; check the path"]),
         ("tyrant config --check database.toml", 1, &["database.toml:2: database: cannot open the database no/casket.tch#bnum=9", "there is no folder no; make it, or check the path"]),
         ("tyrant config --check second.toml", 1, &["second.toml:5: database: cannot open the database text.tch: text.tch is a file, and a database is a folder"]),
-        ("tyrant config --check admin.toml", 1, &["admin.toml:2: \"9178\" is a port without a host: give 127.0.0.1:9178"]),
+        ("tyrant config --check admin.toml", 1, &["admin.toml:2: admin: \"9178\" is a port without a host: give 127.0.0.1:9178"]),
     ]);
     assert_eq!(files(), before, "a check makes nothing");
 }

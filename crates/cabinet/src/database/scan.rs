@@ -2,8 +2,8 @@
 
 use super::Database;
 use crate::base::deadline;
-use crate::scan::step_until_break;
-use crate::{FullScan, KeyOrder, RecordRef, Result, ScanCursor, Wanted};
+use crate::scan::{step_past_damage, step_until_break};
+use crate::{Error, FullScan, KeyOrder, RecordRef, Result, ScanCursor, Wanted};
 use std::ops::ControlFlow;
 
 /// Scan of all records in steps, see [`Database::full_scan`]. A record that exists throughout is
@@ -76,6 +76,26 @@ impl Database {
         self.enter()?;
         let scan = self.engine.full_scan(Wanted::Records, false)?;
         self.each_of(SteppedScan { database: self, scan }, visit)
+    }
+
+    /// Like [`for_each`](Self::for_each), or with `in_any_order` like
+    /// [`for_each_in_any_order`](Self::for_each_in_any_order), also in a damaged database: passes
+    /// the error of each part that cannot be read to `report`, and goes on after it. Fails if it
+    /// cannot go on.
+    pub fn for_each_readable(
+        &self,
+        in_any_order: bool,
+        visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>,
+        report: &mut dyn FnMut(Error),
+    ) -> Result<()> {
+        self.enter()?;
+        let mut scan = self.engine.full_scan(Wanted::Records, !in_any_order)?;
+        let step = |take: &mut dyn FnMut(RecordRef<'_>)| {
+            self.enter()?;
+            deadline::check()?;
+            self.call(|| step_past_damage(&mut *scan, take, report))
+        };
+        step_until_break(step, visit)
     }
 
     fn each_of(

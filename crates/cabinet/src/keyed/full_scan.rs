@@ -15,9 +15,10 @@
 //! # Damage
 //!
 //! If a part of the log is unreadable, the index shows which records are lost. The scan reads the
-//! rest of the segment through the entries that point into it. The first unreadable record of these
-//! ends the scan with its error. At the end the scan looks for entries that point beyond the
-//! records of their segments. Damage to records that no entry points to is ignored.
+//! rest of the segment through the entries that point into it. An unreadable record of these fails
+//! the step with its error, and the next step goes on after it. At the end the scan looks for
+//! entries that point beyond the records of their segments. Damage to records that no entry points
+//! to is ignored.
 
 use super::scans::{ITERATION_NAMES_MAX, Progress, Registered};
 use super::{Index, IndexKey, KeyedEngine, ShardIndex, Stretch, Tag, find_location, visit_record};
@@ -68,6 +69,8 @@ pub(crate) struct LogScan<'e, I: Index> {
     stage: Stage<I>,
     /// Records that were read and not yet visited.
     batch: RecordBatch,
+    /// Whether a failed step has ended the scan.
+    is_cut: bool,
 }
 
 /// An engine and the progress of a scan of it.
@@ -121,7 +124,7 @@ impl<I: Index> KeyedEngine<I> {
     pub(crate) fn scan_in_log_order(&self) -> LogScan<'_, I> {
         let progress = self.scans.begin(|set_end| self.log.at_end(set_end));
         let batch = RecordBatch::new(BATCH_RECORDS);
-        LogScan { engine: self, progress, stage: Stage::Before(0), batch }
+        LogScan { engine: self, progress, stage: Stage::Before(0), batch, is_cut: false }
     }
 
     /// Makes a step of a scan that is paused between steps. Returns its new position, or `None` if
@@ -153,14 +156,37 @@ impl<I: Index> FullScan for LogScan<'_, I> {
     fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.some(&mut Visitor::Keys(visit))
     }
+
+    fn passes_damage(&self) -> bool {
+        !self.is_cut
+    }
 }
 
 impl<I: Index> LogScan<'_, I> {
-    /// Visits some records. Returns whether there may be more. A scan that has failed is over.
+    /// Visits some records. Returns whether there may be more. After a failure the scan is over,
+    /// unless that is a damaged record to which the index points.
     fn some(&mut self, visitor: &mut Visitor<'_>) -> Result<bool> {
-        let stage = std::mem::replace(&mut self.stage, Stage::Finished);
         let cursor = Cursor { engine: self.engine, progress: &self.progress };
-        self.stage = cursor.advance(stage, &mut self.batch, visitor)?;
+        if let Stage::Damaged(entries) = &mut self.stage
+            && self.progress.moved() <= MOVED_MAX
+        {
+            let before = (entries.collected, entries.entries.len());
+            let shown = cursor.show_some(entries, visitor);
+            let number = entries.segment.number;
+            if shown.is_err() && before == (entries.collected, entries.entries.len()) {
+                // No entry was passed: the index cannot be read.
+                (self.stage, self.is_cut) = (Stage::Finished, true);
+            }
+            if !shown? {
+                self.stage = Stage::Before(number + 1);
+            }
+            return Ok(true);
+        }
+        let stage = std::mem::replace(&mut self.stage, Stage::Finished);
+        // The last look finds records that are lost, and there are no further ones.
+        let is_last = matches!(stage, Stage::AfterLast) && self.progress.moved() == 0;
+        let next = cursor.advance(stage, &mut self.batch, visitor);
+        self.stage = next.inspect_err(|_| self.is_cut = !is_last)?;
         Ok(!matches!(self.stage, Stage::Finished))
     }
 }
@@ -196,7 +222,10 @@ impl<I: Index> Cursor<'_, I> {
         match stage {
             Stage::Before(number) => Ok(self.enter(number)),
             Stage::Within(reading) => self.read_some(reading, batch, visitor),
-            Stage::Damaged(entries) => self.show_some(entries, visitor),
+            Stage::Damaged(mut entries) => Ok(match self.show_some(&mut entries, visitor)? {
+                true => Stage::Damaged(entries),
+                false => Stage::Before(entries.segment.number + 1),
+            }),
             Stage::AfterLast if self.progress.moved() > 0 => {
                 self.show_moved(visitor)?;
                 Ok(Stage::AfterLast)
@@ -500,16 +529,17 @@ impl<I: Index> Cursor<'_, I> {
         Entries { segment: Arc::clone(segment), collected, end, entries: Vec::new() }
     }
 
-    /// Visits some of the records that the index has in a part of a segment.
-    fn show_some(&self, mut entries: Entries<I>, visitor: &mut Visitor<'_>) -> Result<Stage<I>> {
+    /// Visits some of the records that the index has in a part of a segment. Returns whether there
+    /// may be more. A record that cannot be read is passed.
+    fn show_some(&self, entries: &mut Entries<I>, visitor: &mut Visitor<'_>) -> Result<bool> {
         if entries.entries.is_empty() {
             if entries.collected >= entries.end {
-                return Ok(Stage::Before(entries.segment.number + 1));
+                return Ok(false);
             }
-            self.collect(&mut entries)?;
+            self.collect(entries)?;
         }
-        let rest = entries.entries.len().saturating_sub(STEP_RECORDS);
-        for (location, shard, tag) in entries.entries.drain(rest..).rev() {
+        for _ in 0..STEP_RECORDS {
+            let Some((location, shard, tag)) = entries.entries.pop() else { break };
             let table = self.engine.table(shard);
             let lsn = Lsn::new(entries.segment.number, location.offset());
             self.progress.pass_to(lsn.next());
@@ -521,7 +551,7 @@ impl<I: Index> Cursor<'_, I> {
                 self.show_entry(segments, shard, tag, location, visitor)?;
             }
         }
-        Ok(Stage::Damaged(entries))
+        Ok(true)
     }
 
     /// Collects the next entries of a part of a segment.
@@ -894,7 +924,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn damage_ends_a_scan_only_where_a_record_is_lost() {
+    fn damage_fails_a_step_only_where_a_record_is_lost_and_the_next_one_goes_on() {
         let storage = FaultyStorage::new();
         let database = open(&storage);
         for number in 0..2000 {
@@ -907,17 +937,23 @@ pub(super) mod tests {
         let database = open(&storage);
         let mut scan = database.full_scan(Wanted::Records, true).unwrap();
         let mut met = BTreeMap::new();
-        let failed = loop {
+        let mut lost = 0;
+        loop {
             match scan.step(&mut |entry| {
-                met.insert(number(entry.key), ());
+                assert!(met.insert(number(entry.key), ()).is_none(), "a record is met twice");
             }) {
                 Ok(true) => {}
-                Ok(false) => panic!("a record is lost"),
-                Err(error) => break error,
+                Ok(false) => break,
+                Err(error) => {
+                    assert!(matches!(error, Error::Corrupted { .. }), "{error}");
+                    assert!(!met.is_empty(), "the records before the damage are met");
+                    lost += 1;
+                }
             }
-        };
-        assert!(matches!(failed, Error::Corrupted { .. }), "{failed}");
-        assert!(!met.is_empty() && met.keys().copied().eq(0..met.len() as u32));
+            assert!(scan.passes_damage());
+        }
+        assert!(lost > 0 && lost + met.len() == 2000, "{lost} lost, {} met", met.len());
+        assert!(met.contains_key(&0) && met.contains_key(&1999));
         assert!(!scan.step(&mut |_| panic!("it has ended")).unwrap());
         drop(scan);
         // Rewritten records are found, and the damage no longer matters.

@@ -135,6 +135,10 @@ impl FullScan for JoinedRows<'_> {
     fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.rows.step_keys(&mut |key| visit(&key[1..]))
     }
+
+    fn passes_damage(&self) -> bool {
+        self.rows.passes_damage()
+    }
 }
 
 /// Returns the row of a joined value that replaces another row. Fails with [`Error::BadColumn`] if

@@ -57,7 +57,7 @@ pub use row::{Row, RowView};
 pub use sort_order::{SortKind, SortOrder};
 
 use crate::base::reentry;
-use crate::scan::step_until_break;
+use crate::scan::{step_past_damage, step_until_break};
 use crate::{
     Durability, Engine, Error, Options, RecordRef, Result, ScanCursor, TreeDatabase, Wait,
 };
@@ -385,7 +385,7 @@ impl Table {
         &self,
         visit: impl FnMut(&[u8], RowView<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.each_row(true, visit)
+        self.each_row(true, visit, None)
     }
 
     /// Like [`Table::for_each_row`], in the fastest order. A row that exists throughout is visited
@@ -394,19 +394,33 @@ impl Table {
         &self,
         visit: impl FnMut(&[u8], RowView<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.each_row(false, visit)
+        self.each_row(false, visit, None)
+    }
+
+    /// Like [`Table::for_each_row_in_any_order`], also in a damaged table: passes the error of each
+    /// part that cannot be read to `report`, and goes on after it.
+    pub fn for_each_readable_row(
+        &self,
+        visit: impl FnMut(&[u8], RowView<'_>) -> ControlFlow<()>,
+        report: &mut dyn FnMut(Error),
+    ) -> Result<()> {
+        self.each_row(false, visit, Some(report))
     }
 
     fn each_row(
         &self,
         is_in_order: bool,
         mut visit: impl FnMut(&[u8], RowView<'_>) -> ControlFlow<()>,
+        mut report: Option<&mut dyn FnMut(Error)>,
     ) -> Result<()> {
         self.enter()?;
         let mut scan = self.scan_all_rows(is_in_order);
         let step = |take: &mut dyn FnMut(RecordRef<'_>)| {
             crate::base::deadline::check()?;
-            scan.step(take)
+            match &mut report {
+                None => scan.step(take),
+                Some(report) => step_past_damage(&mut *scan, take, report),
+            }
         };
         step_until_break(step, |entry| {
             self.call(|| visit(&entry.key[1..], RowView::new(entry.value)))

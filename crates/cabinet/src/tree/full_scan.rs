@@ -23,7 +23,7 @@ use super::leaf_access::stored_home;
 use super::page::{Page, View};
 use super::read_ahead::{GROUP_BYTES_MAX, Part, ReadAhead, joined};
 use crate::log::Lsn;
-use crate::{FullScan, RecordRef, Result, Wait};
+use crate::{Error, FullScan, RecordRef, Result, Wait};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -254,17 +254,20 @@ impl PageScan<'_> {
                 self.shown.extend(self.groups.pop_front().map(|(_, read_ahead)| read_ahead));
             }
             while self.groups.len() < GROUPS && self.list_next() {}
-            // A scan ends with its first error.
+            // A scan ends with its first error, unless that is a damaged page.
             let next = std::mem::replace(&mut self.next, usize::MAX) + 1;
             // Many pages without records end a step, too.
             bytes += PAGE_COST_BYTES;
             let (lower, upper) =
                 (self.ranges.lower(range as usize), self.ranges.upper(range as usize));
-            self.engine.show_range(lower, upper, &mut |entry| {
+            let shown = self.engine.show_range(lower, upper, &mut |entry| {
                 bytes += entry.key.len() + entry.value.len();
                 visit(entry);
-            })?;
-            self.next = next;
+            });
+            if let Ok(()) | Err(Error::Corrupted { .. }) = shown {
+                self.next = next;
+            }
+            shown?;
         }
         Ok(self.next < self.pages.len())
     }
@@ -304,6 +307,10 @@ impl FullScan for PageScan<'_> {
 
     fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.visit_some(&mut |entry| visit(entry.key))
+    }
+
+    fn passes_damage(&self) -> bool {
+        self.next <= self.pages.len()
     }
 }
 
@@ -523,7 +530,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_damaged_page_is_an_error_and_ends_the_scan() {
+    fn a_damaged_page_is_an_error_and_the_scan_goes_on_after_it() {
         let storage = FaultyStorage::new();
         let tree = cold_tree(&storage, 2000, &Options::default());
         let state = tree.engine.handle_of(&key(1000)).leaf;
@@ -531,19 +538,26 @@ pub(super) mod tests {
         let segments = tree.engine.log.segments();
         let segment = segments.get(home.location).unwrap();
         segment.file.write_at(&[0xee; 8], home.location.offset() as u64 + 100).unwrap();
-        let mut met = Met::new();
-        let mut scan = tree.full_scan(Wanted::Records, false).unwrap();
-        let error = loop {
-            let note = &mut |entry: RecordRef<'_>| {
-                met.insert((entry.key.to_vec(), entry.value.to_vec()), 1);
-            };
-            match scan.step(note) {
-                Ok(has_more) => assert!(has_more, "no error"),
-                Err(error) => break error,
+        for is_in_order in [false, true] {
+            let mut met = Met::new();
+            let mut errors = Vec::new();
+            let mut scan = tree.full_scan(Wanted::Records, is_in_order).unwrap();
+            loop {
+                let note = &mut |entry: RecordRef<'_>| {
+                    *met.entry((entry.key.to_vec(), entry.value.to_vec())).or_default() += 1;
+                };
+                match scan.step(note) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => errors.push(error),
+                }
+                assert!(scan.passes_damage());
             }
-        };
-        assert!(matches!(error, Error::Corrupted { .. }), "{error}");
-        assert!(!met.contains_key(&(key(1000).to_vec(), vec![7; 300])));
-        assert!(!scan.step(&mut |_| panic!("a record after the end of the scan")).unwrap());
+            assert!(matches!(errors[..], [Error::Corrupted { .. }]), "{errors:?}");
+            let has = |number| met.contains_key(&(key(number).to_vec(), vec![7; 300]));
+            assert!(!has(1000) && has(0) && has(1999) && met.len() > 1900, "{}", met.len());
+            assert!(met.values().all(|count| *count == 1));
+            assert!(!scan.step(&mut |_| panic!("a record after the end of the scan")).unwrap());
+        }
     }
 }

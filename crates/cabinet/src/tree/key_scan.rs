@@ -9,7 +9,7 @@ use super::TreeEngine;
 use super::full_scan::{LISTED_AT_ONCE, Leaves, Visit};
 use super::leaf::{Content, Handle, Home};
 use super::read_ahead::{GROUP_BYTES_MAX, Part, ReadAhead, joined};
-use crate::{FullScan, RecordRef, Result};
+use crate::{Error, FullScan, RecordRef, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -31,6 +31,8 @@ pub(super) struct KeyScan<'e> {
     /// Pages of leaves that the last step has finished. They are kept because its caller may read
     /// their records again.
     shown: Vec<ReadAhead<'e>>,
+    /// Whether a failed step has ended the scan.
+    is_cut: bool,
 }
 
 /// Neighbouring leaves.
@@ -52,7 +54,8 @@ impl TreeEngine {
     ) -> KeyScan<'_> {
         let end = end.map(<[u8]>::to_vec);
         let (groups, shown) = (VecDeque::new(), Vec::new());
-        let mut scan = KeyScan { engine: self, end, groups, listed: LISTED_FIRST, shown };
+        let (listed, is_cut) = (LISTED_FIRST, false);
+        let mut scan = KeyScan { engine: self, end, groups, listed, shown, is_cut };
         scan.list_from(from.map(<[u8]>::to_vec));
         scan
     }
@@ -89,9 +92,10 @@ impl KeyScan<'_> {
                 bytes += entry.key.len() + entry.value.len();
                 visit(entry);
             });
-            if shown.is_err() {
-                // A scan ends with its first error.
+            if !matches!(shown, Ok(()) | Err(Error::Corrupted { .. })) {
+                // A scan ends with its first error, unless that is a damaged page.
                 self.groups.clear();
+                self.is_cut = true;
             }
             shown?;
             // Many leaves without records end a step, too.
@@ -150,6 +154,10 @@ impl FullScan for KeyScan<'_> {
 
     fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.visit_some(&mut |entry| visit(entry.key))
+    }
+
+    fn passes_damage(&self) -> bool {
+        !self.is_cut
     }
 }
 

@@ -338,7 +338,9 @@ impl Logins {
 
     /// Denies a login, with a line of the log unless there are too many.
     fn deny(&self, address: Option<SocketAddr>, protocol: &str) -> Login {
-        self.log(address, |from| format!("login failed: {from}, {protocol}"));
+        self.log(address, |from| {
+            format!("login failed: {from} over {protocol}: the name or the password is wrong")
+        });
         Login::Denied
     }
 

@@ -11,6 +11,7 @@ pub(crate) use histogram::{Histogram, HistogramTotal};
 pub(crate) use requests::{RequestBatch, SLOTS, labels_of, slot_of};
 pub(crate) use tally::Tally;
 
+use cabinet::Error;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,6 +95,11 @@ counts! {
     TimedOut "connections_timed_out",
     IdleKick "idle_kicks",
     Refused "requests_refused",
+    DeniedByMask "denied_mask",
+    DeniedByRight "denied_right",
+    DeniedReadOnly "denied_read_only",
+    DeniedUnavailable "denied_unavailable",
+    DeniedNoSpace "denied_no_space",
     SlowSubscriber "slow_subscribers",
     StoreTooLarge "store_too_large",
     StoreNoMemory "store_no_memory",
@@ -137,6 +143,20 @@ impl Counters {
     #[inline]
     pub(crate) fn add(&self, what: Count, amount: u64) {
         add_owned(&self.counts[what as usize], amount);
+    }
+
+    /// Counts a request that the state of the database denies, whoever sends it. Only the thread
+    /// that owns the set may call this.
+    pub(crate) fn count_denial(&self, error: &Error) {
+        let reason = match error {
+            Error::ReadOnly(_) => Count::DeniedReadOnly,
+            Error::Unavailable(_) => Count::DeniedUnavailable,
+            Error::NoSpace { .. } | Error::NoLogSpace { .. } | Error::NoMemory { .. } => {
+                Count::DeniedNoSpace
+            }
+            _ => return,
+        };
+        self.count(reason);
     }
 
     /// Counts an executed request. Only the thread that owns the set may call this.

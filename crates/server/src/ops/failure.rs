@@ -69,6 +69,31 @@ pub(crate) fn is_read_failure(error: &Error) -> bool {
     matches!(error, Error::Corrupted { .. } | Error::Io { .. })
 }
 
+/// Returns the reason of a failure for a client of HTTP, if it is one that the client or its
+/// operator can do something about. The names of files appear only in the server's log.
+pub fn client_reason(error: &Error) -> Option<String> {
+    Some(match error {
+        Error::Corrupted { .. } => "a record is damaged: the server's log tells where".to_owned(),
+        Error::NoSpace { .. } => {
+            "no space left for the database: free space on the file system of \
+                                  the server, or raise the database's cap (capsiz) if it has one"
+                .to_owned()
+        }
+        Error::NoLogSpace { .. } => "no space left for the update log: free space on the file \
+                                     system of the server"
+            .to_owned(),
+        Error::NoMemory { .. } => "the database uses all the memory that it may: remove records, \
+                                   or give it a cap (capsiz)"
+            .to_owned(),
+        Error::ReadOnly(_)
+        | Error::Unavailable(_)
+        | Error::KeyTooLong { .. }
+        | Error::ValueTooLong { .. }
+        | Error::InvalidArgument(_) => error.to_string().replace(char::is_control, " "),
+        _ => return None,
+    })
+}
+
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Self {
         match error {

@@ -351,6 +351,7 @@ impl<'a> Context<'a> {
     fn note_failure(&mut self, operation: &'static str, error: &Error) {
         self.session.note(error);
         self.fail(operation, Failure::from(error));
+        self.counters.count_denial(error);
         // Damage is described in the log, the gate of a replica has a reason of its own, and text
         // that is no number may be usual.
         match error {
@@ -388,6 +389,16 @@ impl<'a> Context<'a> {
             until: self.until,
             cause: self.cause,
         }
+    }
+
+    /// Returns whether a command is masked, so that the request is denied.
+    #[inline]
+    fn masks(&self, command: Command, protocol: Protocol) -> bool {
+        let is_masked = self.refuses(command, protocol);
+        if is_masked {
+            self.counters.count(Count::DeniedByMask);
+        }
+        is_masked
     }
 
     /// Returns whether a command is masked.
@@ -428,6 +439,7 @@ impl<'a> Context<'a> {
     #[cold]
     fn forbid(&mut self, operation: &'static str, right: Right) -> Halt {
         self.refuse_because(operation, right.lacking());
+        self.counters.count(Count::DeniedByRight);
         Halt::Forbidden
     }
 

@@ -93,7 +93,11 @@ impl Log {
 /// Fails if `path` exists and is not empty.
 fn check_is_free(storage: &dyn Storage, path: &Path) -> Result<()> {
     if storage.list(path).is_ok_and(|names| !names.is_empty()) {
-        return Err(error_at("create", path, io::ErrorKind::AlreadyExists.into()));
+        let exists = io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "there is something already; choose another path",
+        );
+        return Err(error_at("create", path, exists));
     }
     Ok(())
 }

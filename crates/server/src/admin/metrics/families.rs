@@ -84,7 +84,8 @@ families! {
     /// Whether clients may write: no replica, no refusal by the disk or by missing replicas.
     Writable: Gauge "tyrant_writable" ["database"];
 
-    /// Requests executed, by their protocol and its own name of the command.
+    /// Requests answered, those that were denied included, by protocol and its own name of the
+    /// command.
     Requests: Counter "tyrant_requests_total" ["database", "protocol", "command"];
     /// Time from the arrival of a request to its reply, without a wait for its acknowledgement.
     RequestDuration: Histogram "tyrant_request_duration_seconds" ["database", "protocol", "class"];
@@ -96,6 +97,9 @@ families! {
     Lookups: Counter "tyrant_lookups_total" ["database", "result"];
     /// Requests refused over a limit or without a login, and HTTP that was not understood.
     RequestsRefused: Counter "tyrant_requests_refused_total" ["database"];
+    /// Requests that were understood and denied: by the mask, for lack of a right, on a read-only
+    /// replica, while replicas or a store are missing, or without space on disk or in memory.
+    RequestsDenied: Counter "tyrant_requests_denied_total" ["database", "reason"];
     /// Steps of requests that the worker pool executed; a long value takes several.
     RequestsPooled: Counter "tyrant_requests_pooled_total" ["database"];
     /// Time for which replies waited until their changes were durable or replicated.

@@ -21,6 +21,11 @@ use wire::RequestKind;
 const COUNTS: &[(Metric, Count, &[&str])] = &[
     (Metric::Lookups, Count::GetMiss, &["miss"]),
     (Metric::RequestsRefused, Count::Refused, &[]),
+    (Metric::RequestsDenied, Count::DeniedByMask, &["mask"]),
+    (Metric::RequestsDenied, Count::DeniedByRight, &["right"]),
+    (Metric::RequestsDenied, Count::DeniedReadOnly, &["read_only"]),
+    (Metric::RequestsDenied, Count::DeniedUnavailable, &["unavailable"]),
+    (Metric::RequestsDenied, Count::DeniedNoSpace, &["no_space"]),
     (Metric::RequestsPooled, Count::Pooled, &[]),
     (Metric::ReceivedBytes, Count::BytesRead, &[]),
     (Metric::SentBytes, Count::BytesWritten, &[]),

@@ -150,7 +150,7 @@ fn perform(
         Wanted::Put { .. } => Command::Put,
         Wanted::Remove => Command::Out,
     };
-    if context.refuses(command, Protocol::Http) || is_reserved(&line.key) {
+    if context.masks(command, Protocol::Http) || is_reserved(&line.key) {
         return Ok(Err("forbidden"));
     }
     let changes = !matches!(line.wanted, Wanted::Get);

@@ -21,7 +21,7 @@ use crate::admin::server_stats;
 use crate::counters::Count;
 use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::execute::{Collected, Number};
-use crate::ops::failure::Failure;
+use crate::ops::failure::{Failure, client_reason};
 use crate::ops::media_types;
 use crate::ops::operation::Operation;
 use crate::protocol::script_call::{Form, ScriptCall, ScriptLock};
@@ -37,9 +37,6 @@ use wire::http::reply;
 use wire::http::{Head, Method, Progress, Request, Status, form, head, parse_resuming};
 use wire::limits::FUNCTION_NAME_BYTES_LIMIT;
 use wire::{Invalid, Parse};
-
-/// Reply for a damaged record. File names appear only in the server's log.
-const DAMAGED: &str = "a record is damaged: the server's log tells where";
 
 /// Supported methods, and the command by which a mask refuses them.
 const METHODS: [(&str, Command); 6] = [
@@ -274,7 +271,7 @@ fn execute(
             return Ok(Next::GoOn);
         }
     };
-    if context.refuses(command, Protocol::Http) {
+    if context.masks(command, Protocol::Http) {
         forbid(request, output);
         return Ok(Next::GoOn);
     }
@@ -337,6 +334,7 @@ fn post(
     };
     let call = Call::new(context, Function::from_name(name), arguments.strings());
     if call.is_refused(context, Protocol::Http) {
+        context.counters.count(Count::DeniedByMask);
         reply::message(output, Status::Forbidden);
         return Ok(());
     }
@@ -427,9 +425,9 @@ fn allowed(context: &Context<'_>) -> String {
 
 /// Replies with the failure of the database.
 fn explained(output: &mut Vec<u8>, error: &Error) {
-    match error {
-        Error::Corrupted { .. } => reply::plain_text(output, status_of(error), DAMAGED),
-        error => reply::message(output, status_of(error)),
+    match client_reason(error) {
+        Some(reason) => reply::plain_text(output, status_of(error), &reason),
+        None => reply::message(output, status_of(error)),
     }
 }
 

@@ -17,6 +17,12 @@ use std::io::ErrorKind;
 use wire::Parse;
 use wire::http::{BodyLength, Head, Method, RestOfBody, Status, head, reply};
 
+/// Reply to an upload for which the disk has no space.
+const NO_SPACE: &str = "no space left for the upload: free space on the file system of the server";
+
+/// Reply to an upload beyond the limit of all uploads together.
+const TOO_MANY: &str = "too many uploads at the same time: try again later";
+
 /// A request whose body is being received.
 #[derive(Debug)]
 pub(super) struct Upload {
@@ -42,7 +48,7 @@ pub(super) fn begin(
     let max = shared.served.upload_bytes_max();
     let spool = Spool::new(context.database, &shared.served.spool_budget)?;
     let begun = match spool {
-        _ if context.refuses(write::put_command(head), Protocol::Http) => Err(Status::Forbidden),
+        _ if context.masks(write::put_command(head), Protocol::Http) => Err(Status::Forbidden),
         _ if let Err(status) = permitted_key(context, head) => Err(status),
         _ if matches!(head.body, BodyLength::Bytes(bytes) if bytes > max) => {
             Err(Status::PayloadTooLarge)
@@ -54,7 +60,7 @@ pub(super) fn begin(
         Ok(spool) => spool,
         Err(status) => {
             context.counters.count(Count::Refused);
-            reply::message(output, status);
+            refuse(output, status);
             return Some(Step::Executed { bytes: input.len(), next: Next::Refuse });
         }
     };
@@ -122,7 +128,7 @@ pub(super) fn receive(
         }
     };
     context.counters.count(Count::Refused);
-    reply::message(output, status);
+    refuse(output, status);
     Step::Executed { bytes: input.len(), next: Next::Refuse }
 }
 
@@ -152,12 +158,21 @@ fn store(context: &mut Context<'_>, upload: Upload, bytes: usize, output: &mut V
             }
         }
         (Parse::Complete(head, _), Err(error)) => {
-            reply::message(output, status_of(&error));
+            refuse(output, status_of(&error));
             announce(&head, output, start);
             Step::Executed { bytes, next: next(&head) }
         }
         // The head was valid when it arrived.
         _ => Step::Executed { bytes, next: Next::Close },
+    }
+}
+
+/// Replies to an upload that is not taken. The causes of an error of the system need a reason.
+fn refuse(output: &mut Vec<u8>, status: Status) {
+    match status {
+        Status::InsufficientStorage => reply::plain_text(output, status, NO_SPACE),
+        Status::ServiceUnavailable => reply::plain_text(output, status, TOO_MANY),
+        status => reply::message(output, status),
     }
 }
 

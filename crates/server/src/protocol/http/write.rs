@@ -1,6 +1,6 @@
 //! PUT and DELETE, with or without a condition on the version of a record.
 
-use super::{Halt, answer, freshness, status_of};
+use super::{Halt, answer, explained, freshness};
 use crate::counters::Count;
 use crate::ops::command_mask::Command;
 use crate::ops::conditional::{Action, Presence, Write, Written};
@@ -61,7 +61,7 @@ pub(super) fn put(
             return Ok(());
         }
         Err(Refusal::Database(error)) => {
-            answer(context, status_of(&error), output);
+            explained(output, &error);
             return Ok(());
         }
     };
@@ -112,8 +112,7 @@ pub(super) fn put(
         reply::plain_text(output, Status::BadRequest, what);
         return Ok(());
     }
-    let status = status(Status::Created, written);
-    answer(context, status, output);
+    answer_to(context, Status::Created, written, output);
     Ok(())
 }
 
@@ -138,19 +137,25 @@ pub(super) fn remove(
     if matches!(removed, Ok(Outcome::NoRecord)) {
         context.counters.count(Count::OutMiss);
     }
-    let status = status(Status::Ok, removed);
-    answer(context, status, output);
+    answer_to(context, Status::Ok, removed, output);
     Ok(())
 }
 
-fn status(done: Status, written: Result<Outcome, Error>) -> Status {
-    match written {
+/// Appends the reply to a write: `done`, or why it was not done.
+fn answer_to(
+    context: &Context<'_>,
+    done: Status,
+    written: Result<Outcome, Error>,
+    output: &mut Vec<u8>,
+) {
+    let status = match written {
         Ok(Outcome::Done | Outcome::NoPart) => done,
         Ok(Outcome::Unmet | Outcome::UnmetByAbsence) => Status::PreconditionFailed,
         Ok(Outcome::RecordExists | Outcome::NotNumeric) => Status::Conflict,
         Ok(Outcome::NoRecord) => Status::NotFound,
-        Err(error) => status_of(&error),
-    }
+        Err(error) => return explained(output, &error),
+    };
+    answer(context, status, output);
 }
 
 /// Reason why a value is not stored, found before the lookup of the record.

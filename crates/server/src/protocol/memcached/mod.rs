@@ -80,7 +80,7 @@ fn execute(
     output: &mut Vec<u8>,
 ) -> Result<Next, Halt> {
     if let Some((command, noreply)) = command(&request)
-        && context.refuses(command, Protocol::Memcached)
+        && context.masks(command, Protocol::Memcached)
     {
         answer(output, reply::FORBIDDEN, noreply);
         return Ok(Next::GoOn);

@@ -94,7 +94,7 @@ fn introduce(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> O
                 .collect();
             match *words {
                 [name, password] => {
-                    match context.authenticate("memcached", Some((name, password))) {
+                    match context.authenticate("memcached's protocol", Some((name, password))) {
                         Ok(Login::User(_)) => reply::STORED,
                         Ok(Login::Denied) => reply::AUTHENTICATION_FAILED,
                         Err(_) => return Some(Step::Blocked { bytes }),

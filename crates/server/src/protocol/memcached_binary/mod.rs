@@ -101,7 +101,7 @@ fn execute(
         return Ok(Next::Refuse);
     }
     if let Some(command) = command(&request.command)
-        && context.refuses(command, command_mask::Protocol::Memcached)
+        && context.masks(command, command_mask::Protocol::Memcached)
     {
         reply::failure_with(output, echo, Status::NotAuthenticated, "forbidden");
         return Ok(Next::GoOn);

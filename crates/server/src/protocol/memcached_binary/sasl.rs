@@ -71,7 +71,7 @@ fn conclude(
     echo: Echo,
     output: &mut Vec<u8>,
 ) -> Result<(), Stop> {
-    let login = context.authenticate("SASL", credentials)?;
+    let login = context.authenticate("memcached's binary protocol", credentials)?;
     context.session.expects_credentials = false;
     match login {
         Login::User(_) => reply::text(output, echo, b"Authenticated"),

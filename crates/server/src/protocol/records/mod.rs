@@ -489,14 +489,21 @@ impl Records {
         let mut charge = None;
         let mut executor = self.shared.executor(store, true, &mut charge, None, rights);
         execute(&mut executor, operation, reply).map_err(|stop| match stop {
-            Stop::Failed(error) => error.into(),
-            Stop::Forbidden(_) => RecordsError::Masked,
+            Stop::Failed(error) => {
+                self.counters.lock().count_denial(&error);
+                error.into()
+            }
+            Stop::Forbidden(_) => {
+                self.counters.lock().count(Count::DeniedByRight);
+                RecordsError::Masked
+            }
             Stop::TooLong | Stop::Blocked => RecordsError::TooLong,
         })
     }
 
     fn begin(&self, command: Command, count: Count) -> Result<()> {
         if self.shared.live.mask().refuses(command, Protocol::Http) {
+            self.counters.lock().count(Count::DeniedByMask);
             return Err(RecordsError::Masked);
         }
         self.counters.lock().count(count);

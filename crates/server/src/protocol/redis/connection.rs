@@ -38,7 +38,7 @@ pub(super) fn echo(arguments: Arguments<'_>, output: &mut Vec<u8>) {
 /// Logs in the user of a name and a password.
 fn log_in(context: &mut Context<'_>, name: &[u8], password: &[u8]) -> Result<(), Failed> {
     let before = context.session.peer.as_ref().and_then(|peer| peer.user().cloned());
-    let login = context.authenticate("Redis's", Some((name, password)))?;
+    let login = context.authenticate("Redis's protocol", Some((name, password)))?;
     if !matches!(login, Login::User(_)) {
         // A login that fails leaves the one before.
         context.session.peer.get_or_insert_default().set_user(before);

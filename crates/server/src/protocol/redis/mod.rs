@@ -535,7 +535,7 @@ fn cause_of(command: Command) -> Option<Event> {
 
 /// Fails if a command is masked.
 fn unmasked(context: &Context<'_>, command: command_mask::Command) -> Result<(), Failed> {
-    match context.refuses(command, Protocol::Redis) {
+    match context.masks(command, Protocol::Redis) {
         true => Err(Failed::Text(format!("NOPERM the server masks {}", command.name()))),
         false => Ok(()),
     }

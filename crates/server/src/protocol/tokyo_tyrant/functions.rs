@@ -261,7 +261,7 @@ fn reload(context: &mut Context<'_>, reply: &mut impl Reply) -> Result<bool, Hal
 fn admit_replica(context: &mut Context<'_>, from_us: i64) -> Result<bool, Halt> {
     context.wait()?;
     let command = Command::Replicate;
-    if context.refuses(command, Protocol::Binary) {
+    if context.masks(command, Protocol::Binary) {
         context.refuse_because(command.name(), format!("the server masks {}", command.name()));
         return Ok(false);
     }

@@ -364,7 +364,7 @@ fn log_in(
         (Some(name), Some(password), None) => Some((name, password)),
         _ => None,
     };
-    let login = context.authenticate("Tokyo Tyrant's", credentials)?;
+    let login = context.authenticate("Tokyo Tyrant's protocol", credentials)?;
     context.counters.count(Count::Misc);
     if let Login::User(_) = login {
         List::begin(output).finish(output);
@@ -414,6 +414,7 @@ fn forbidden_command(request: &Request<'_>) -> Command {
 
 /// Appends the reply to a masked command.
 fn mask(context: &mut Context<'_>, command: Command, output: &mut Vec<u8>) -> Next {
+    context.counters.count(Count::DeniedByMask);
     context.refuse_because(command.name(), format!("the server masks {}", command.name()));
     refuse(context, command, output)
 }

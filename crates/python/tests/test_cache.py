@@ -776,3 +776,44 @@ def test_the_program_of_the_page_runs(tmp_path):
     program = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
     assert "/tmp/example-cache" in program
     exec(program.replace("/tmp/example-cache", str(tmp_path / "cache")), {})
+
+
+def test_opening_a_cache_does_not_wait_for_a_transaction(tmp_path, cache):
+    release = hold(cache)
+    with Cache(cache.directory) as same, Cache(tmp_path / "other") as other:
+        same.get("key")
+        other["key"] = 1
+        with other.transact(), Cache(tmp_path / "third") as third:
+            third["key"] = 1
+    setter = threading.Thread(target=Cache, args=(cache.directory,), kwargs={"cull_limit": 1})
+    setter.start()
+    Cache(tmp_path / "fourth")["key"] = 1
+    assert setter.is_alive() and cache.cull_limit == 10
+    release()
+    setter.join()
+    assert cache.cull_limit == 1
+
+
+def test_a_policy_is_set_while_others_use_the_cache(cache):
+    done = threading.Event()
+
+    def work():
+        number = 0
+        while not done.is_set():
+            cache.set(number % 700, number, tag=number % 3)
+            cache.get(number % 500)
+            if number % 5 == 0:
+                cache.delete((number + 9) % 700)
+            number += 1
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for number in range(1200):
+        cache[number] = number
+    for thread in threads:
+        thread.start()
+    for policy in POLICIES * 2:
+        cache.reset("eviction_policy", policy)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert texts(cache.check()) == [] and cache.eviction_policy == POLICIES[-1]

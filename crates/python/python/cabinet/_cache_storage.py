@@ -381,7 +381,7 @@ class Storage:
     and `remove`.
     """
 
-    def __init__(self, directory: str, options: dict[str, Any]) -> None:
+    def __init__(self, directory: str, options: dict[str, Any], defaults: dict[str, Any]) -> None:
         self.directory = directory
         self.process = os.getpid()
         self.users = 0
@@ -403,15 +403,19 @@ class Storage:
         path = os.path.join(directory, TREE_NAME)
         self.store = _cabinet.Store(path, **options)
         try:
-            self._load()
+            self._load(defaults)
         except BaseException:
             self.store.close()
             raise
         self._identity = self._find_identity()
 
-    def _load(self) -> None:
+    def _load(self, defaults: dict[str, Any]) -> None:
         self._cursor = self.store.cursor()
         self._load_state()
+        with self.transaction(-1):
+            for name in defaults.keys() - self.settings.keys():
+                self.put_setting(name, defaults[name])
+        self._use_policy(self.settings["eviction_policy"])
         if self.store.get(_REBUILDING) is not None:
             self._rebuild_ranks()
         if self.store.get(_IN_USE) is not None:
@@ -705,17 +709,14 @@ class Storage:
         self.notes_reads = self._rank not in (None, "store_time")
 
     def set_policy(self, policy: str) -> None:
-        """Sets the eviction policy, and ranks the rows by it."""
-        is_new = self.policy is None
-        if policy != self.policy:
+        """Sets the eviction policy, and ranks the rows by it, in several transactions."""
+        with self.lock:
             with self.transaction(-1):
-                self.put_setting("eviction_policy", policy)
-                if not is_new:
-                    self.put(_REBUILDING, b"")
                 self._use_policy(policy)
+                self.put_setting("eviction_policy", policy)
+                self.put(_REBUILDING, b"")
                 self._notes = {}
-            if not is_new:
-                self._rebuild_ranks()
+            self._rebuild_ranks()
 
     def _rebuild_ranks(self) -> None:
         for prefix in (ENTRY_RANK, ENTRY_RERANK):
@@ -880,7 +881,7 @@ def opening_lock() -> Any:
     return _opened_lock
 
 
-def open_storage(directory: str, options: dict[str, Any]) -> Storage:
+def open_storage(directory: str, options: dict[str, Any], defaults: dict[str, Any]) -> Storage:
     """Returns the open storage of a folder, which must be given back to `close_storage`."""
     path = os.path.realpath(directory)
     with _opened_lock:
@@ -891,7 +892,7 @@ def open_storage(directory: str, options: dict[str, Any]) -> Storage:
                 return storage
             # The folder was removed, and perhaps made again.
             storage.store.close()
-        storage = _opened[path] = Storage(path, options)
+        storage = _opened[path] = Storage(path, options, defaults)
         storage.users = 1
         return storage
 

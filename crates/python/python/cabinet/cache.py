@@ -397,26 +397,27 @@ class Cache:
 
     def _open(self, settings: dict[str, Any]) -> Storage:
         with opening_lock():
-            if self._storage is not None:
-                return self._storage
-            storage = open_storage(self._directory, self._options)
-            try:
-                with storage.transaction(-1):
-                    settings = {**DEFAULT_SETTINGS, **storage.settings, **settings}
-                    for name, value in settings.items():
-                        self._set(storage, name, value)
-            except BaseException:
-                close_storage(storage)
-                raise
-            self._storage = storage
-            return storage
+            if self._storage is None:
+                self._storage = open_storage(self._directory, self._options, DEFAULT_SETTINGS)
+            storage = self._storage
+        # The thread that this one waits for may be waiting for the lock above.
+        try:
+            for name, value in settings.items():
+                self._set(storage, name, value)
+        except BaseException:
+            self.close()
+            raise
+        return storage
 
     @staticmethod
     def _set(storage: Storage, name: str, value: Any) -> None:
+        if name in storage.settings and storage.settings[name] == value:
+            return
         if name == "eviction_policy":
             storage.set_policy(value)
-        elif name not in storage.settings or storage.settings[name] != value:
-            storage.put_setting(name, value)
+        else:
+            with storage.transaction(-1):
+                storage.put_setting(name, value)
 
     @property
     def directory(self) -> str:
@@ -1058,13 +1059,14 @@ class Cache:
         """
         if value is ENOVAL:
             return getattr(self, key)
-        with self._transact(True) as storage:
-            if key in ("count", "size", "hits", "misses"):
+        storage = self._storage or self._open({})
+        if key in ("count", "size", "hits", "misses"):
+            with storage.transaction(-1):
                 storage.set_counts(**{"volume" if key == "size" else key: value})
-            elif update:
-                self._set(storage, key, value)
-            if key.startswith("disk_"):
-                setattr(self._disk, key[len("disk_") :], value)
+        elif update:
+            self._set(storage, key, value)
+        if key.startswith("disk_"):
+            setattr(self._disk, key[len("disk_") :], value)
         return value
 
     def create_tag_index(self) -> None:

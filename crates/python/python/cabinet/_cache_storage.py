@@ -811,18 +811,6 @@ class Storage:
         """Notes a file that was written, which is removed unless the transaction is committed."""
         self._files_written.append(filename)
 
-    def keep_file(self, filename: str) -> None:
-        """Keeps the file of a row that was removed, until `leave_file`."""
-        if filename in self._files_left:
-            self._files_left.remove(filename)
-
-    def leave_file(self, filename: str) -> None:
-        """Removes a file of `keep_file`: now, or with the transaction of this thread."""
-        if self.owner == get_ident():
-            self._files_left.append(filename)
-        else:
-            self.remove_file(filename)
-
     def remove_file(self, filename: str) -> None:
         """Removes a file, and the folders above it that are empty then."""
         path = os.path.join(self.directory, filename)

@@ -725,7 +725,7 @@ class Cache:
         retry: bool,
     ) -> Any:
         """Returns the first or last pair of a range of entries, and its row; None without one."""
-        failed = lost = None
+        failed = None
         while True:
             with self._transact(retry) as storage:
                 entry = storage.edge(start, stop, last)
@@ -735,26 +735,22 @@ class Cache:
                 row = storage.indexed_row(entry[0], tree_key)
                 if row is None:
                     continue
-                # Also one whose file is gone, and not since it was looked up.
-                is_useless = row.expire_time <= time.time() or row.data == lost
-                if is_useless or remove:
+                if row.expire_time <= time.time():
                     storage.remove_row(tree_key, row)
-                if is_useless:
                     continue
-                filename = row.filename if remove else None
-                if filename is not None:
-                    # It is read first.
-                    storage.keep_file(filename)
-            try:
-                key = self._disk.get(*unpack_key(tree_key, row.kind, row.full_key))
-                return (key, self._fetch(row, False)), row
-            except OSError as error:
-                if error.errno != errno.ENOENT:
-                    raise
-                failed, lost = row.data, failed
-            finally:
-                if filename is not None:
-                    storage.leave_file(filename)
+                try:
+                    key = self._disk.get(*unpack_key(tree_key, row.kind, row.full_key))
+                    pair = key, self._fetch(row, False)
+                except OSError as error:
+                    if error.errno != errno.ENOENT:
+                        raise
+                    if remove or row.data == failed:
+                        storage.remove_row(tree_key, row)
+                    failed = row.data
+                    continue
+                if remove:
+                    storage.remove_row(tree_key, row)
+                return pair, row
 
     # Removing.
 
@@ -786,25 +782,18 @@ class Cache:
         tree_key = pack_key(*self._disk.put(key))[0]
         with self._transact(retry) as storage:
             row = storage.row(tree_key)
-            if row is not None and row.expire_time <= time.time():
-                row = None
-            if row is not None:
-                storage.remove_row(tree_key, row)
-                if row.filename is not None:
-                    # It is read first.
-                    storage.keep_file(row.filename)
-        if row is None:
-            return _result(default, expire_time, None, tag, None)
-        try:
-            value = self._fetch(row, False)
-        except OSError as error:
-            if error.errno != errno.ENOENT:
-                raise
-            return _result(default, expire_time, None, tag, None)
-        finally:
-            if row.filename is not None:
-                storage.leave_file(row.filename)
-        return _result(value, expire_time, _public(row.expire_time), tag, row.tag)
+            if row is None or row.expire_time <= time.time():
+                return _result(default, expire_time, None, tag, None)
+            # If it cannot be decoded, it is not removed.
+            try:
+                value = self._fetch(row, False)
+                result = _result(value, expire_time, _public(row.expire_time), tag, row.tag)
+            except OSError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+                result = _result(default, expire_time, None, tag, None)
+            storage.remove_row(tree_key, row)
+            return result
 
     def clear(self, retry: bool = False) -> int:
         """Removes all values, a few in each transaction. Returns their number."""

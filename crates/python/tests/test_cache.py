@@ -817,3 +817,36 @@ def test_a_policy_is_set_while_others_use_the_cache(cache):
     for thread in threads:
         thread.join()
     assert texts(cache.check()) == [] and cache.eviction_policy == POLICIES[-1]
+
+
+@pytest.mark.parametrize("side", ["front", "back"])
+def test_a_long_queue_is_not_passed_over_again(cache, side):
+    class Counting:
+        """A cursor whose movements are counted."""
+
+        def __init__(self, cursor):
+            self.cursor = cursor
+            self.steps = 0
+
+        def __getattr__(self, name):
+            self.steps += name in ("next", "prev")
+            return getattr(self.cursor, name)
+
+    with cache.transact():
+        for number in range(1000):
+            cache.push(number)
+    cursor = Counting(cache._storage._cursor)
+    cache._storage._cursor = cursor
+    with cache.transact():
+        for _ in range(500):
+            cache.pull(side=side)
+        # Those that were found before are removed in the transaction.
+        assert cursor.steps < 1500
+        cache.push("new", side=side)
+        assert cache.pull(side=side)[1] == "new"
+    with pytest.raises(InterruptedError):
+        with cache.transact():
+            first = [cache.pull(side=side) for _ in range(5)]
+            raise InterruptedError
+    assert [cache.pull(side=side) for _ in range(5)] == first
+    assert len(cache) == 495 and texts(cache.check()) == []

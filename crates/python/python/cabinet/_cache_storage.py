@@ -64,6 +64,9 @@ TAG_BYTES_MAX = 1000
 #: Accesses that are noted in memory before their ranks are written.
 NOTES_MAX = 1000
 
+#: Ranges whose ends are noted.
+EDGES_MAX = 32
+
 #: Entries that a scan reads at a time.
 PORTION = 256
 
@@ -391,6 +394,9 @@ class Storage:
         self.pending: Optional[dict[bytes, Any]] = None
         self._pending_keys: Optional[list[bytes]] = None
         self._settings_before: Optional[dict[str, Any]] = None
+        #: Ranges (start, stop, whether from the end): no entry of it is beyond this key.
+        self._edges: dict[tuple[bytes, bytes, bool], bytes] = {}
+        self._edges_before: Optional[dict[tuple[bytes, bytes, bool], bytes]] = None
         self._files_written: list[str] = []
         self._files_left: list[str] = []
         self._counts_lock = threading.Lock()
@@ -502,6 +508,7 @@ class Storage:
             # The handler of a signal has raised it, before the write or after it. Files that no
             # row has then are removed later.
             self._end([])
+            self._edges.clear()
             self._load_state()
             raise
         self._end(self._files_left)
@@ -509,12 +516,15 @@ class Storage:
     def roll_back(self) -> None:
         self.count, self.volume, self.next_rowid = self._before
         self.first_expiry = -_INFINITY
+        if self._edges_before is not None:
+            self._edges = self._edges_before
         if self._settings_before is not None:
             self._restore_settings(self._settings_before)
         self._end(self._files_written)
 
     def _end(self, files: Iterable[str]) -> None:
         self.pending = self._pending_keys = self._settings_before = self.owner = None
+        self._edges_before = None
         for path in files:
             self.remove_file(path)
 
@@ -531,6 +541,8 @@ class Storage:
         if self._pending_keys is not None and key not in pending:
             bisect.insort(self._pending_keys, key)
         pending[key] = value
+        if self._edges and value is not None:
+            self._note_edges(key)
 
     def remove(self, key: bytes) -> None:
         """Removes an entry, within a transaction."""
@@ -578,8 +590,11 @@ class Storage:
 
         Only within a transaction.
         """
+        # A tree passes over its emptied leaves, and this over removed entries of `pending`: so
+        # where the last search ended is noted, and the next one begins there.
+        bound = self._edges.get((start, stop, last), stop if last else start)
         cursor = self._cursor
-        is_found = cursor.jump_back(stop) if last else cursor.jump(start)
+        is_found = cursor.jump_back(bound) if last else cursor.jump(bound)
         entry = None
         pending = self.pending
         while is_found:
@@ -591,18 +606,38 @@ class Storage:
                 break
             is_found = cursor.prev() if last else cursor.next()
         if pending:
-            keys = self._pending_between(start, stop)
-            for key in reversed(keys) if last else keys:
-                if pending[key] is not None:
+            keys = self._sorted_pending()
+            step = -1 if last else 1
+            at = bisect.bisect_right(keys, bound) - 1 if last else bisect.bisect_left(keys, bound)
+            while 0 <= at < len(keys) and start <= keys[at]:
+                key = keys[at]
+                if not last and key >= stop:
+                    break
+                if key < stop and pending[key] is not None:
                     if entry is None or (key > entry[0]) == last:
                         entry = key, pending[key]
                     break
+                at += step
+            if self._edges_before is None:
+                self._edges_before = dict(self._edges)
+        if len(self._edges) >= EDGES_MAX:
+            self._edges.clear()
+        empty = start if last else stop
+        self._edges[start, stop, last] = empty if entry is None else entry[0]
         return entry
 
-    def _pending_between(self, start: bytes, stop: bytes) -> list[bytes]:
+    def _note_edges(self, key: bytes) -> None:
+        for (start, stop, last), bound in self._edges.items():
+            if start <= key < stop and (key > bound if last else key < bound):
+                self._edges[start, stop, last] = key
+
+    def _sorted_pending(self) -> list[bytes]:
         if self._pending_keys is None:
             self._pending_keys = sorted(self.pending or ())
-        keys = self._pending_keys
+        return self._pending_keys
+
+    def _pending_between(self, start: bytes, stop: bytes) -> list[bytes]:
+        keys = self._sorted_pending()
         return keys[bisect.bisect_left(keys, start) : bisect.bisect_left(keys, stop)]
 
     # Rows.

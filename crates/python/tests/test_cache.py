@@ -776,3 +776,77 @@ def test_the_program_of_the_page_runs(tmp_path):
     program = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
     assert "/tmp/example-cache" in program
     exec(program.replace("/tmp/example-cache", str(tmp_path / "cache")), {})
+
+
+def test_opening_a_cache_does_not_wait_for_a_transaction(tmp_path, cache):
+    release = hold(cache)
+    with Cache(cache.directory) as same, Cache(tmp_path / "other") as other:
+        same.get("key")
+        other["key"] = 1
+        with other.transact(), Cache(tmp_path / "third") as third:
+            third["key"] = 1
+    setter = threading.Thread(target=Cache, args=(cache.directory,), kwargs={"cull_limit": 1})
+    setter.start()
+    Cache(tmp_path / "fourth")["key"] = 1
+    assert setter.is_alive() and cache.cull_limit == 10
+    release()
+    setter.join()
+    assert cache.cull_limit == 1
+
+
+def test_a_policy_is_set_while_others_use_the_cache(cache):
+    done = threading.Event()
+
+    def work():
+        number = 0
+        while not done.is_set():
+            cache.set(number % 700, number, tag=number % 3)
+            cache.get(number % 500)
+            if number % 5 == 0:
+                cache.delete((number + 9) % 700)
+            number += 1
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for number in range(1200):
+        cache[number] = number
+    for thread in threads:
+        thread.start()
+    for policy in POLICIES * 2:
+        cache.reset("eviction_policy", policy)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert texts(cache.check()) == [] and cache.eviction_policy == POLICIES[-1]
+
+
+@pytest.mark.parametrize("side", ["front", "back"])
+def test_a_long_queue_is_not_passed_over_again(cache, side):
+    class Counting:
+        """A cursor whose movements are counted."""
+
+        def __init__(self, cursor):
+            self.cursor = cursor
+            self.steps = 0
+
+        def __getattr__(self, name):
+            self.steps += name in ("next", "prev")
+            return getattr(self.cursor, name)
+
+    with cache.transact():
+        for number in range(1000):
+            cache.push(number)
+    cursor = Counting(cache._storage._cursor)
+    cache._storage._cursor = cursor
+    with cache.transact():
+        for _ in range(500):
+            cache.pull(side=side)
+        # Those that were found before are removed in the transaction.
+        assert cursor.steps < 1500
+        cache.push("new", side=side)
+        assert cache.pull(side=side)[1] == "new"
+    with pytest.raises(InterruptedError):
+        with cache.transact():
+            first = [cache.pull(side=side) for _ in range(5)]
+            raise InterruptedError
+    assert [cache.pull(side=side) for _ in range(5)] == first
+    assert len(cache) == 495 and texts(cache.check()) == []

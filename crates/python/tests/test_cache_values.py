@@ -231,3 +231,18 @@ def test_long_keys_are_kept_in_full(tmp_path, by):
         assert cache.check() == []
         del cache[keys[0]]
         assert len(cache) == len(keys) - 2 and cache.check() == []
+
+
+def test_what_cannot_be_read_is_not_removed(tmp_path):
+    with cabinet.cache.Cache(tmp_path, pickle=True) as cache:
+        key = cache.push(Point(1, 2))
+        cache["large"] = Point("a" * 100_000, 2)
+    with cabinet.cache.Cache(tmp_path) as cache:
+        for remove in (cache.pull, lambda: cache.pop(key), lambda: cache.pop("large")):
+            with pytest.raises(TypeError, match="pickle=True"):
+                remove()
+        assert len(cache) == 2 and cache.check() == []
+    with cabinet.cache.Cache(tmp_path, pickle=True) as cache:
+        assert cache.pull() == (key, Point(1, 2))
+        assert cache.pop("large") == Point("a" * 100_000, 2)
+        assert len(cache) == 0 and os.listdir(tmp_path) == ["cache.tcb"]

@@ -1,8 +1,5 @@
 """Tables: rows, indices, queries."""
 
-import signal
-import time
-
 import pytest
 
 import cabinet
@@ -172,25 +169,3 @@ def test_tables_alone_have_queries(opened):
         opened("a.tch")._count([([], None, None, 0)], "union")
     with cabinet.open("*") as database:
         assert not hasattr(database, "query")
-
-
-def test_ctrl_c_ends_a_long_query(opened):
-    table = opened("a.tct")
-    query = table.query(column("a").matches("^(x|y)*z$"))
-    count, seconds = 0, 0
-    while seconds < 0.3:
-        more = max(5000, count)
-        table.put_many(("%d" % number, {"a": "x" * 20}) for number in range(count, count + more))
-        count += more
-        begun = time.monotonic()
-        query.count()
-        seconds = time.monotonic() - begun
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    try:
-        for call in (query.count, query.keys, query.remove):
-            signal.setitimer(signal.ITIMER_REAL, 0.03)
-            with pytest.raises(KeyboardInterrupt):
-                call()
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert len(table) == count

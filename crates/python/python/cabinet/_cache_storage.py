@@ -64,6 +64,9 @@ TAG_BYTES_MAX = 1000
 #: Accesses that are noted in memory before their ranks are written.
 NOTES_MAX = 1000
 
+#: Ranges whose ends are noted.
+EDGES_MAX = 32
+
 #: Entries that a scan reads at a time.
 PORTION = 256
 
@@ -381,7 +384,7 @@ class Storage:
     and `remove`.
     """
 
-    def __init__(self, directory: str, options: dict[str, Any]) -> None:
+    def __init__(self, directory: str, options: dict[str, Any], defaults: dict[str, Any]) -> None:
         self.directory = directory
         self.process = os.getpid()
         self.users = 0
@@ -391,6 +394,9 @@ class Storage:
         self.pending: Optional[dict[bytes, Any]] = None
         self._pending_keys: Optional[list[bytes]] = None
         self._settings_before: Optional[dict[str, Any]] = None
+        #: Ranges (start, stop, whether from the end): no entry of it is beyond this key.
+        self._edges: dict[tuple[bytes, bytes, bool], bytes] = {}
+        self._edges_before: Optional[dict[tuple[bytes, bytes, bool], bytes]] = None
         self._files_written: list[str] = []
         self._files_left: list[str] = []
         self._counts_lock = threading.Lock()
@@ -403,15 +409,19 @@ class Storage:
         path = os.path.join(directory, TREE_NAME)
         self.store = _cabinet.Store(path, **options)
         try:
-            self._load()
+            self._load(defaults)
         except BaseException:
             self.store.close()
             raise
         self._identity = self._find_identity()
 
-    def _load(self) -> None:
+    def _load(self, defaults: dict[str, Any]) -> None:
         self._cursor = self.store.cursor()
         self._load_state()
+        with self.transaction(-1):
+            for name in defaults.keys() - self.settings.keys():
+                self.put_setting(name, defaults[name])
+        self._use_policy(self.settings["eviction_policy"])
         if self.store.get(_REBUILDING) is not None:
             self._rebuild_ranks()
         if self.store.get(_IN_USE) is not None:
@@ -498,6 +508,7 @@ class Storage:
             # The handler of a signal has raised it, before the write or after it. Files that no
             # row has then are removed later.
             self._end([])
+            self._edges.clear()
             self._load_state()
             raise
         self._end(self._files_left)
@@ -505,12 +516,15 @@ class Storage:
     def roll_back(self) -> None:
         self.count, self.volume, self.next_rowid = self._before
         self.first_expiry = -_INFINITY
+        if self._edges_before is not None:
+            self._edges = self._edges_before
         if self._settings_before is not None:
             self._restore_settings(self._settings_before)
         self._end(self._files_written)
 
     def _end(self, files: Iterable[str]) -> None:
         self.pending = self._pending_keys = self._settings_before = self.owner = None
+        self._edges_before = None
         for path in files:
             self.remove_file(path)
 
@@ -527,6 +541,8 @@ class Storage:
         if self._pending_keys is not None and key not in pending:
             bisect.insort(self._pending_keys, key)
         pending[key] = value
+        if self._edges and value is not None:
+            self._note_edges(key)
 
     def remove(self, key: bytes) -> None:
         """Removes an entry, within a transaction."""
@@ -574,8 +590,11 @@ class Storage:
 
         Only within a transaction.
         """
+        # A tree passes over its emptied leaves, and this over removed entries of `pending`: so
+        # where the last search ended is noted, and the next one begins there.
+        bound = self._edges.get((start, stop, last), stop if last else start)
         cursor = self._cursor
-        is_found = cursor.jump_back(stop) if last else cursor.jump(start)
+        is_found = cursor.jump_back(bound) if last else cursor.jump(bound)
         entry = None
         pending = self.pending
         while is_found:
@@ -587,18 +606,38 @@ class Storage:
                 break
             is_found = cursor.prev() if last else cursor.next()
         if pending:
-            keys = self._pending_between(start, stop)
-            for key in reversed(keys) if last else keys:
-                if pending[key] is not None:
+            keys = self._sorted_pending()
+            step = -1 if last else 1
+            at = bisect.bisect_right(keys, bound) - 1 if last else bisect.bisect_left(keys, bound)
+            while 0 <= at < len(keys) and start <= keys[at]:
+                key = keys[at]
+                if not last and key >= stop:
+                    break
+                if key < stop and pending[key] is not None:
                     if entry is None or (key > entry[0]) == last:
                         entry = key, pending[key]
                     break
+                at += step
+            if self._edges_before is None:
+                self._edges_before = dict(self._edges)
+        if len(self._edges) >= EDGES_MAX:
+            self._edges.clear()
+        empty = start if last else stop
+        self._edges[start, stop, last] = empty if entry is None else entry[0]
         return entry
 
-    def _pending_between(self, start: bytes, stop: bytes) -> list[bytes]:
+    def _note_edges(self, key: bytes) -> None:
+        for (start, stop, last), bound in self._edges.items():
+            if start <= key < stop and (key > bound if last else key < bound):
+                self._edges[start, stop, last] = key
+
+    def _sorted_pending(self) -> list[bytes]:
         if self._pending_keys is None:
             self._pending_keys = sorted(self.pending or ())
-        keys = self._pending_keys
+        return self._pending_keys
+
+    def _pending_between(self, start: bytes, stop: bytes) -> list[bytes]:
+        keys = self._sorted_pending()
         return keys[bisect.bisect_left(keys, start) : bisect.bisect_left(keys, stop)]
 
     # Rows.
@@ -705,17 +744,14 @@ class Storage:
         self.notes_reads = self._rank not in (None, "store_time")
 
     def set_policy(self, policy: str) -> None:
-        """Sets the eviction policy, and ranks the rows by it."""
-        is_new = self.policy is None
-        if policy != self.policy:
+        """Sets the eviction policy, and ranks the rows by it, in several transactions."""
+        with self.lock:
             with self.transaction(-1):
-                self.put_setting("eviction_policy", policy)
-                if not is_new:
-                    self.put(_REBUILDING, b"")
                 self._use_policy(policy)
+                self.put_setting("eviction_policy", policy)
+                self.put(_REBUILDING, b"")
                 self._notes = {}
-            if not is_new:
-                self._rebuild_ranks()
+            self._rebuild_ranks()
 
     def _rebuild_ranks(self) -> None:
         for prefix in (ENTRY_RANK, ENTRY_RERANK):
@@ -810,18 +846,6 @@ class Storage:
         """Notes a file that was written, which is removed unless the transaction is committed."""
         self._files_written.append(filename)
 
-    def keep_file(self, filename: str) -> None:
-        """Keeps the file of a row that was removed, until `leave_file`."""
-        if filename in self._files_left:
-            self._files_left.remove(filename)
-
-    def leave_file(self, filename: str) -> None:
-        """Removes a file of `keep_file`: now, or with the transaction of this thread."""
-        if self.owner == get_ident():
-            self._files_left.append(filename)
-        else:
-            self.remove_file(filename)
-
     def remove_file(self, filename: str) -> None:
         """Removes a file, and the folders above it that are empty then."""
         path = os.path.join(self.directory, filename)
@@ -880,7 +904,7 @@ def opening_lock() -> Any:
     return _opened_lock
 
 
-def open_storage(directory: str, options: dict[str, Any]) -> Storage:
+def open_storage(directory: str, options: dict[str, Any], defaults: dict[str, Any]) -> Storage:
     """Returns the open storage of a folder, which must be given back to `close_storage`."""
     path = os.path.realpath(directory)
     with _opened_lock:
@@ -891,7 +915,7 @@ def open_storage(directory: str, options: dict[str, Any]) -> Storage:
                 return storage
             # The folder was removed, and perhaps made again.
             storage.store.close()
-        storage = _opened[path] = Storage(path, options)
+        storage = _opened[path] = Storage(path, options, defaults)
         storage.users = 1
         return storage
 

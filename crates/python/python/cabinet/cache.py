@@ -397,26 +397,27 @@ class Cache:
 
     def _open(self, settings: dict[str, Any]) -> Storage:
         with opening_lock():
-            if self._storage is not None:
-                return self._storage
-            storage = open_storage(self._directory, self._options)
-            try:
-                with storage.transaction(-1):
-                    settings = {**DEFAULT_SETTINGS, **storage.settings, **settings}
-                    for name, value in settings.items():
-                        self._set(storage, name, value)
-            except BaseException:
-                close_storage(storage)
-                raise
-            self._storage = storage
-            return storage
+            if self._storage is None:
+                self._storage = open_storage(self._directory, self._options, DEFAULT_SETTINGS)
+            storage = self._storage
+        # The thread that this one waits for may be waiting for the lock above.
+        try:
+            for name, value in settings.items():
+                self._set(storage, name, value)
+        except BaseException:
+            self.close()
+            raise
+        return storage
 
     @staticmethod
     def _set(storage: Storage, name: str, value: Any) -> None:
+        if name in storage.settings and storage.settings[name] == value:
+            return
         if name == "eviction_policy":
             storage.set_policy(value)
-        elif name not in storage.settings or storage.settings[name] != value:
-            storage.put_setting(name, value)
+        else:
+            with storage.transaction(-1):
+                storage.put_setting(name, value)
 
     @property
     def directory(self) -> str:
@@ -724,7 +725,7 @@ class Cache:
         retry: bool,
     ) -> Any:
         """Returns the first or last pair of a range of entries, and its row; None without one."""
-        failed = lost = None
+        failed = None
         while True:
             with self._transact(retry) as storage:
                 entry = storage.edge(start, stop, last)
@@ -734,26 +735,22 @@ class Cache:
                 row = storage.indexed_row(entry[0], tree_key)
                 if row is None:
                     continue
-                # Also one whose file is gone, and not since it was looked up.
-                is_useless = row.expire_time <= time.time() or row.data == lost
-                if is_useless or remove:
+                if row.expire_time <= time.time():
                     storage.remove_row(tree_key, row)
-                if is_useless:
                     continue
-                filename = row.filename if remove else None
-                if filename is not None:
-                    # It is read first.
-                    storage.keep_file(filename)
-            try:
-                key = self._disk.get(*unpack_key(tree_key, row.kind, row.full_key))
-                return (key, self._fetch(row, False)), row
-            except OSError as error:
-                if error.errno != errno.ENOENT:
-                    raise
-                failed, lost = row.data, failed
-            finally:
-                if filename is not None:
-                    storage.leave_file(filename)
+                try:
+                    key = self._disk.get(*unpack_key(tree_key, row.kind, row.full_key))
+                    pair = key, self._fetch(row, False)
+                except OSError as error:
+                    if error.errno != errno.ENOENT:
+                        raise
+                    if remove or row.data == failed:
+                        storage.remove_row(tree_key, row)
+                    failed = row.data
+                    continue
+                if remove:
+                    storage.remove_row(tree_key, row)
+                return pair, row
 
     # Removing.
 
@@ -785,25 +782,18 @@ class Cache:
         tree_key = pack_key(*self._disk.put(key))[0]
         with self._transact(retry) as storage:
             row = storage.row(tree_key)
-            if row is not None and row.expire_time <= time.time():
-                row = None
-            if row is not None:
-                storage.remove_row(tree_key, row)
-                if row.filename is not None:
-                    # It is read first.
-                    storage.keep_file(row.filename)
-        if row is None:
-            return _result(default, expire_time, None, tag, None)
-        try:
-            value = self._fetch(row, False)
-        except OSError as error:
-            if error.errno != errno.ENOENT:
-                raise
-            return _result(default, expire_time, None, tag, None)
-        finally:
-            if row.filename is not None:
-                storage.leave_file(row.filename)
-        return _result(value, expire_time, _public(row.expire_time), tag, row.tag)
+            if row is None or row.expire_time <= time.time():
+                return _result(default, expire_time, None, tag, None)
+            # If it cannot be decoded, it is not removed.
+            try:
+                value = self._fetch(row, False)
+                result = _result(value, expire_time, _public(row.expire_time), tag, row.tag)
+            except OSError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+                result = _result(default, expire_time, None, tag, None)
+            storage.remove_row(tree_key, row)
+            return result
 
     def clear(self, retry: bool = False) -> int:
         """Removes all values, a few in each transaction. Returns their number."""
@@ -1058,13 +1048,14 @@ class Cache:
         """
         if value is ENOVAL:
             return getattr(self, key)
-        with self._transact(True) as storage:
-            if key in ("count", "size", "hits", "misses"):
+        storage = self._storage or self._open({})
+        if key in ("count", "size", "hits", "misses"):
+            with storage.transaction(-1):
                 storage.set_counts(**{"volume" if key == "size" else key: value})
-            elif update:
-                self._set(storage, key, value)
-            if key.startswith("disk_"):
-                setattr(self._disk, key[len("disk_") :], value)
+        elif update:
+            self._set(storage, key, value)
+        if key.startswith("disk_"):
+            setattr(self._disk, key[len("disk_") :], value)
         return value
 
     def create_tag_index(self) -> None:

@@ -1,14 +1,14 @@
 """Django's tests of a backend of caches, for this one."""
 
 import pathlib
-import shutil
 import tempfile
 
 from cache.tests import BaseCacheTests, caches_setting_for_tests
-from django.core.cache import cache, caches
+from django.core.cache import cache
 from django.test import TestCase, override_settings
 from django.utils.safestring import SafeString, mark_safe
 
+# In the folder of the run, which is removed after it.
 FOLDER = tempfile.mkdtemp()
 
 
@@ -20,12 +20,6 @@ def setting(**options):
 
 @override_settings(CACHES=setting(pickle=True))
 class CabinetCacheTests(BaseCacheTests, TestCase):
-    @classmethod
-    def tearDownClass(cls):
-        caches["default"].cache.close()
-        shutil.rmtree(FOLDER, ignore_errors=True)
-        super().tearDownClass()
-
     def tearDown(self):
         cache.clear()
 

@@ -11,6 +11,7 @@ import hashlib
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,9 @@ def main():
     sys.path.insert(0, str(HERE / "shim"))
     outcomes = Outcomes(pickled)
     arguments = ["-q", "-p", "no:cacheprovider", f"--rootdir={tests}", "--tb=short"]
-    pytest.main(arguments + [str(tests / name) for name in FILES], plugins=[outcomes])
+    with tempfile.TemporaryDirectory() as folder:
+        tempfile.tempdir = folder
+        pytest.main(arguments + [str(tests / name) for name in FILES], plugins=[outcomes])
     passed = outcomes.run - outcomes.failed
     print(f"{len(passed)} of {len(outcomes.run)} tests of diskcache pass")
     errors = [f"{name} fails, and is not listed" for name in sorted(outcomes.failed - fails)]

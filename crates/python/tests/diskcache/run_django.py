@@ -68,6 +68,7 @@ def main():
         sys.path.insert(0, str(folder))
     os.chdir(tests)
     with tempfile.TemporaryDirectory() as folder:
+        tempfile.tempdir = folder
         plugin = Plugin(folder)
         selected = [
             str(HERE / "django_backend.py"),

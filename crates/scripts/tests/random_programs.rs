@@ -432,7 +432,7 @@ fn state(seed: u64) -> Script {
         lock_time: Duration::from_millis(10),
         map_threads: 2,
     };
-    let database = if seed % 2 == 0 { memory() } else { memory_tree() };
+    let database = if seed.is_multiple_of(2) { memory() } else { memory_tree() };
     for key in 0..20 {
         database.put(format!("k{key}").as_bytes(), format!("{key}").as_bytes()).unwrap();
     }

@@ -19,6 +19,7 @@ mod plural;
 mod privileges;
 mod reload;
 mod remote;
+mod say;
 mod scripting;
 mod serving;
 mod settings;

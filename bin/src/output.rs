@@ -7,39 +7,14 @@
 use crate::bytes::{self, Kept};
 use crate::transfer::progress;
 use crate::transfer::text::{self, Format};
-use crate::transfer::whole_file::Output;
 use anyhow::{Context, Result};
 use cabinet::Meta;
 use client::Pair;
-use parking_lot::Mutex;
 use serde_json::{Map, Value as Json};
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
-
-/// First failure to print a line.
-static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
-
-/// Prints a line about what the command does, as `println!` does, which panics if that fails.
-macro_rules! say {
-    ($($text:tt)*) => { $crate::output::print_line(format_args!($($text)*)) };
-}
-
-pub(crate) use say;
-
-/// Prints a line. A command whose output is closed or full goes on to its end, and fails there.
-pub(crate) fn print_line(line: fmt::Arguments<'_>) {
-    if let Err(error) = writeln!(Output::standard(), "{line}") {
-        FAILED.lock().get_or_insert(error);
-    }
-}
-
-/// Fails if a line could not be printed.
-pub(crate) fn check_printed() -> io::Result<()> {
-    FAILED.lock().take().map_or(Ok(()), Err)
-}
 
 /// Text form of keys and values.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]

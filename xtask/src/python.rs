@@ -29,12 +29,31 @@ const NEWEST_MINOR: u32 = 15;
 const TOOLS: &[&str] = &["maturin==1.16.0", "mypy==2.4.1"];
 
 /// Packages that the tests need.
-const TEST_PACKAGES: &[&str] = &["msgpack==1.1.2", "pytest==9.2.0"];
+const TEST_PACKAGES: &[&str] = &[requirements::DJANGO, "msgpack==1.1.2", "pytest==9.2.0"];
+
+/// Packages whose own tests are run over the package, from their source distributions.
+const FOREIGN_PACKAGES: &[&str] = &["diskcache==5.6.3", requirements::DJANGO];
+
+/// Programs that run them.
+const FOREIGN_TESTS: &[&str] = &["run.py", "run_django.py"];
 
 /// Installs what the tests need, but for the interpreters.
 pub(crate) fn install() -> Result<()> {
     requirements::install_python_tests()?;
-    tools().map(drop)
+    let tools = tools()?;
+    let sources = sources()?;
+    requirements::prepared(&sources, &FOREIGN_PACKAGES.join("\n"), || {
+        let mut download = Command::new(tools.join("python"));
+        download.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check"]);
+        download.args(["--no-deps", "--no-binary", ":all:", "--dest"]).arg(&sources);
+        download.args(FOREIGN_PACKAGES);
+        Ok(vec![download])
+    })
+}
+
+/// Returns the folder of the source distributions whose tests are run.
+fn sources() -> Result<PathBuf> {
+    std::path::absolute(target_folder().join("python/sources")).context("no target folder")
 }
 
 fn tools() -> Result<PathBuf> {
@@ -151,7 +170,13 @@ fn test(tools: &Path, wheel: &Path) -> Result<()> {
     run(&mut types)?;
     let mut tests = Command::new(&python);
     tests.args(["-B", "-X", "faulthandler", "-m", "pytest", "-q", "-p", "no:cacheprovider"]);
-    run(tests.args(["--durations=10"]).current_dir(&folder))
+    run(tests.args(["--durations=10"]).current_dir(&folder))?;
+    let sources = sources()?;
+    for program in FOREIGN_TESTS {
+        let program = Path::new("tests/diskcache").join(program);
+        run(Command::new(&python).arg("-B").arg(program).arg(&sources).current_dir(&folder))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

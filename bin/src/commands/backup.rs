@@ -1,10 +1,10 @@
 //! `tyrant backup`: creates, lists, verifies and prunes backups.
 
 use crate::backup::{Catalog, CreateOptions, REMOVE_CATALOG, Repository, Source, Verified, create};
-use crate::output::say;
 use crate::output::{AsJson, Quiet, object, write_json};
 use crate::plural::counted;
 use crate::remote::ServerArgument;
+use crate::say::say;
 use crate::time::format_time;
 use crate::transfer::progress::Progress;
 use crate::transfer::whole_file::Output;

@@ -1,7 +1,7 @@
 //! `tyrant cluster`: databases in a cluster of Apache Cassandra.
 
 use crate::cluster::{self, Migration};
-use crate::output::say;
+use crate::say::say;
 use anyhow::Result;
 use clap::Subcommand;
 use std::time::Duration;

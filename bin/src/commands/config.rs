@@ -1,7 +1,7 @@
 //! `tyrant config`: the settings of a server, their defaults, and the check of a file.
 
 use crate::errors::require;
-use crate::output::say;
+use crate::say::say;
 use crate::settings::{Launch, Settings, defaults_file, markdown};
 use crate::transfer::whole_file::Output;
 use anyhow::Result;

@@ -2,9 +2,9 @@
 
 use crate::errors::{require, require_file};
 use crate::output::Quiet;
-use crate::output::say;
 use crate::plural::counted;
 use crate::remote::{RedisUrl, SecurityArgument};
+use crate::say::say;
 use crate::transfer::ids::IdLimits;
 use crate::transfer::import_text::Text;
 use crate::transfer::legacy::{self, damaged_places};

@@ -30,8 +30,9 @@ mod ttl;
 mod user;
 
 use crate::errors::is_wrong_command_line;
-use crate::output::{Quiet, check_printed};
+use crate::output::Quiet;
 use crate::remote::{Need, Server, ServerArgument};
+use crate::say::check_printed;
 use crate::transfer::progress::without_bars;
 use crate::transfer::whole_file::Output;
 use anyhow::Result;

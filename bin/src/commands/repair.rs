@@ -3,9 +3,9 @@
 
 use crate::errors::require_database;
 use crate::output::Quiet;
-use crate::output::say;
 use crate::plural::counted;
 use crate::remote::{Server, ServerArgument};
+use crate::say::say;
 use crate::sizes;
 use crate::transfer::legacy::damaged_places;
 use crate::transfer::progress::Progress;

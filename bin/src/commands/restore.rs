@@ -2,8 +2,8 @@
 
 use crate::backup::{Repository, Restore as Restoring, Until};
 use crate::output::Quiet;
-use crate::output::say;
 use crate::plural::counted;
+use crate::say::say;
 use crate::time::{format_time, parse_time};
 use anyhow::Result;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! Progress bar: shows the progress of a long command on a terminal, or prints a line now and then
 //! elsewhere, and prints how far the command came if a signal ends it.
 
-use crate::output::say;
 use crate::plural;
+use crate::say::say;
 use crate::signals::Cleanup;
 use indicatif::{
     HumanBytes, HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState,

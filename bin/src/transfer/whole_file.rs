@@ -2,6 +2,7 @@
 //!
 //! If a command is interrupted, the previous file remains. Devices and pipes are written directly.
 
+use crate::say::{STANDARD_OUTPUT, named};
 use crate::signals::Cleanup;
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::files::{folder_of, sync_folder};
@@ -80,12 +81,11 @@ impl Output {
 
     /// Returns an error of writing with the name of the output.
     fn named(&self, error: io::Error) -> io::Error {
-        let name = match self {
-            Self::Standard(_) => "the standard output".to_owned(),
-            Self::Direct(_, path) => path.display().to_string(),
-            Self::Whole(whole) => whole.place.display().to_string(),
-        };
-        io::Error::new(error.kind(), format!("cannot write {name}: {error}"))
+        match self {
+            Self::Standard(_) => named(STANDARD_OUTPUT, error),
+            Self::Direct(_, path) => named(path.display(), error),
+            Self::Whole(whole) => named(whole.place.display(), error),
+        }
     }
 }
 

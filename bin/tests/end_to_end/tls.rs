@@ -152,7 +152,7 @@ fn a_replica_is_listed_once_though_its_certificate_lacks_the_address_that_its_ma
     });
     let tree = succeed("tyrant", &arguments);
     assert_eq!(tree.lines().count(), 2, "{tree}");
-    // Of a replica that the command was not given, only the address is known.
+    // The command knows only the address of a replica that it was not given.
     let output = run("tyrant", &["replicas", "--server", &above, "--tls-ca", text(&file)]);
     let tree = String::from_utf8_lossy(&output.stdout);
     let advice = format!("--for {},tls-name=NAME\n", replica.address());

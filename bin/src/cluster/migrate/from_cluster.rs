@@ -4,8 +4,8 @@ use super::{
     GO_ON, Migration, SAVE_INTERVAL, check_indexes, check_number, differing, going_on, row_of,
     shown,
 };
-use crate::output::say;
 use crate::plural::counted;
+use crate::say::say;
 use crate::time::now_ms;
 use crate::transfer::progress::Progress;
 use ::cluster::{ClusterStore, CopiedIndexes, CopiedRecord, CopyOut, Name};

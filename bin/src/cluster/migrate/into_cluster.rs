@@ -3,8 +3,8 @@
 use super::{
     GO_ON, Migration, SAVE_INTERVAL, check_indexes, check_number, differing, going_on, place, shown,
 };
-use crate::output::say;
 use crate::plural::counted;
+use crate::say::say;
 use crate::transfer::progress::Progress;
 use crate::transfer::to_read;
 use ::cluster::{ClusterStore, CopyIn, CopyState, Name, Stage};

@@ -6,7 +6,7 @@ use super::own_server::OwnServer;
 use super::processors::Processors;
 use super::scatter::scatter;
 use crate::errors::require;
-use crate::output::say;
+use crate::say::say;
 use anyhow::{Result, ensure};
 use client::Client;
 use std::net::TcpListener;

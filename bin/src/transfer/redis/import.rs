@@ -5,9 +5,9 @@
 use super::source::{Found, Source};
 use super::writer::{Refuse, Writer};
 use super::{VALUE_BYTES_MAX, refusing, shown};
-use crate::output::say;
 use crate::plural::{counted, unit};
 use crate::remote::{RedisUrl, SecurityArgument};
+use crate::say::say;
 use crate::signals::Cleanup;
 use crate::transfer::ids::{IdLimits, Refused};
 use crate::transfer::progress::Progress;

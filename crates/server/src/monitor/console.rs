@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Folder of the console.
 const FOLDER: &[u8] = b"/ui/";
 
-/// What the page may load and do: only files of the console, and only the server is asked.
+/// Policy of the page: it may load files of the console, and ask the server, and nothing else.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";

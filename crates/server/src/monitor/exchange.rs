@@ -24,7 +24,7 @@ pub(super) struct Response {
     status: Status,
     content_type: &'static str,
     body: Cow<'static, [u8]>,
-    /// What a browser that shows it may load and execute.
+    /// Policy of a browser that shows it: the parts that it may load and execute.
     policy: &'static str,
     /// Names and values of further headers.
     headers: Vec<(&'static str, Cow<'static, str>)>,

@@ -432,7 +432,7 @@ fn state(seed: u64) -> Script {
         lock_time: Duration::from_millis(10),
         map_threads: 2,
     };
-    let database = if seed % 2 == 0 { memory() } else { memory_tree() };
+    let database = if seed.is_multiple_of(2) { memory() } else { memory_tree() };
     for key in 0..20 {
         database.put(format!("k{key}").as_bytes(), format!("{key}").as_bytes()).unwrap();
     }
@@ -477,7 +477,7 @@ fn random_programs_with_extreme_arguments_end_within_their_limits() {
     let (mut succeeded, mut failed) = (0_u64, 0_u64);
     let mut script = state(seeds.start);
     for seed in seeds {
-        if seed % PROGRAMS_PER_STATE == 0 {
+        if seed.is_multiple_of(PROGRAMS_PER_STATE) {
             script = state(seed / PROGRAMS_PER_STATE);
         }
         let code = program(seed, &functions);

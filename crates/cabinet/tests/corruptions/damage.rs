@@ -134,8 +134,8 @@ pub(crate) fn misdirect(files: &mut Files, chance: &mut Chance) -> Damaged {
         // Bytes that are as they were are not damaged.
         let differ = |(one, other): (&u8, &u8)| one != other;
         let old = &contents[*start..end];
-        let Some(first) = old.iter().zip(&bytes).position(|pair| differ(pair)) else { return };
-        let last = old.iter().zip(&bytes).rposition(|pair| differ(pair)).unwrap_or(first);
+        let Some(first) = old.iter().zip(&bytes).position(&differ) else { return };
+        let last = old.iter().zip(&bytes).rposition(differ).unwrap_or(first);
         let part = start + first..start + last + 1;
         contents[*start..end].copy_from_slice(&bytes[..end - start]);
         damaged.is_like_a_torn_tail |=

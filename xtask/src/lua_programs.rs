@@ -22,7 +22,7 @@ pub(crate) fn run_all(count: u64, seed: u64) -> Result<()> {
         .env("LUA_PROGRAMS", format!("{seed}..{}", seed + count))
         .env("RUSTC_BOOTSTRAP", "1")
         .env("RUSTFLAGS", "-Zsanitizer=address")
-        .env(format!("CFLAGS_{}", TARGET.replace('-', "_")), "-fsanitize=address")
+        .env(format!("CFLAGS_{}", TARGET.replace('-', "_")), "-fsanitize=address -g")
         // Without it, a program takes several times as long.
         .env("CARGO_PROFILE_TEST_OPT_LEVEL", "1")
         // Scripts meet limits of memory before an allocation fails.

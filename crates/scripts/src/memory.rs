@@ -27,6 +27,10 @@ const STEP_SHARE: usize = 4;
 const SPARE_SHARE: usize = 32;
 const SPARE_BYTES_MIN: usize = 128 << 10;
 
+/// Memory up to which a state without any of the total does not collect garbage ahead of its use, in
+/// bytes: Lua's allocator refuses what is beyond the base, and does not collect before.
+const UNCOLLECTED_BYTES: usize = STATE_BASE_BYTES / 2;
+
 /// Bytes that a function of ours may build without a charge.
 pub(crate) const UNCHARGED_BYTES: usize = 64 << 10;
 
@@ -230,7 +234,7 @@ impl StateMemory {
         if self.lent.swap(lent, Ordering::Relaxed) != lent {
             self.apply(lua)?;
         }
-        Ok(())
+        if lent == 0 { self.provide(lua, 0) } else { Ok(()) }
     }
 
     /// Sees to it that the state can have as many bytes more, and reserves some ahead. With none
@@ -238,7 +242,9 @@ impl StateMemory {
     pub(crate) fn provide(&self, lua: &Lua, bytes: usize) -> Result<(), Error> {
         let used = lua.used_memory();
         let reserved = self.reserved.load(Ordering::Relaxed);
-        if reserved == 0 && used.saturating_add(bytes) <= STATE_BASE_BYTES {
+        let is_lent = self.lent.load(Ordering::Relaxed) > 0;
+        let own = if is_lent { STATE_BASE_BYTES } else { UNCOLLECTED_BYTES };
+        if reserved == 0 && used.saturating_add(bytes) <= own {
             return Ok(());
         }
         if STATE_BASE_BYTES.saturating_add(reserved) >= self.max {
@@ -246,7 +252,7 @@ impl StateMemory {
         }
         let spare = (STATE_BASE_BYTES + reserved).saturating_sub(used);
         let least = bytes.saturating_add(comfort(used.saturating_add(bytes)));
-        if spare >= least && self.lent.load(Ordering::Relaxed) == 0 {
+        if spare >= least && !is_lent {
             return Ok(());
         }
         self.reserve(lua, used, bytes, least)
@@ -264,7 +270,7 @@ impl StateMemory {
         let spare = self.limit().saturating_sub(used);
         let collected = self.collected.load(Ordering::Relaxed);
         let has_grown = used.saturating_sub(collected) > STEP_BYTES.max(collected / 8);
-        if !has_grown && spare >= bytes.saturating_add(spare_min(used)) {
+        if !has_grown && spare >= bytes.saturating_add(spare_min(used).max(STEP_BYTES)) {
             return Ok(());
         }
         lua.gc_collect()?;
@@ -332,6 +338,12 @@ impl StateMemory {
             self.reserved.store(reserved + taken, Ordering::Relaxed);
         }
         self.apply(lua)
+    }
+
+    /// Returns whether the state should drop what it can make again: little of the total is free, and
+    /// it uses much of its base.
+    pub(crate) fn is_tight(&self, used: usize) -> bool {
+        self.total.is_scarce() && used > UNCOLLECTED_BYTES
     }
 
     /// Returns whether the live memory is more than the state's part of the total, of which little
@@ -415,5 +427,27 @@ mod tests {
         assert!(error.contains("script-memory-total"), "{error}");
         drop(memory);
         assert_eq!(total.used(), 8 << 20);
+    }
+
+    #[test]
+    fn a_state_collects_its_garbage_before_its_base_is_used_up_when_the_total_is_full() {
+        let total = Arc::new(TotalMemory::new(1 << 20));
+        total.take(1 << 20).unwrap();
+        let lua = Lua::new();
+        // Garbage is collected by what provides memory only.
+        lua.gc_stop();
+        let memory = StateMemory::new(&total, 4 << 20);
+        let fill = "kept, made = kept or ('x'):rep(300000), nil made = ('y'):rep(40000)";
+        for number in 0..100 {
+            memory.begin(&lua).unwrap();
+            memory.provide(&lua, 0).unwrap();
+            let made = lua.load(fill).exec();
+            assert!(made.is_ok(), "{number}: {made:?} with {} bytes", lua.used_memory());
+            assert!(!memory.is_large() && memory.limit() == STATE_BASE_BYTES);
+            memory.give_back(&lua, lua.used_memory()).unwrap();
+        }
+        assert!(memory.is_tight(UNCOLLECTED_BYTES + 1) && !memory.is_tight(UNCOLLECTED_BYTES));
+        total.give_back(1 << 19);
+        assert!(!memory.is_tight(UNCOLLECTED_BYTES + 1));
     }
 }

@@ -275,6 +275,26 @@ fn pack_and_unpack() {
 }
 
 #[test]
+fn protected_calls_and_coroutines_return_many_values() {
+    // Around the 20 values for which a function of C has room without asking.
+    for count in (15..25).chain([255, 5000]) {
+        let many = format!("function() return unpack({{}}, 1, {count}) end");
+        let expected = (count + 1).to_string();
+        let calls = [
+            format!("pcall(unpack, {{}}, 1, {count})"),
+            format!("pcall({many})"),
+            format!("pcall(string.byte, ('x'):rep({count}), 1, -1)"),
+            format!("xpcall({many}, error)"),
+            format!("coroutine.resume(coroutine.create({many}))"),
+            format!("1, coroutine.wrap({many})()"),
+        ];
+        for call in calls {
+            check(&script(), &[(&format!("select('#', {call})"), &expected)]);
+        }
+    }
+}
+
+#[test]
 fn split() {
     check(
         &script(),

@@ -477,7 +477,7 @@ fn random_programs_with_extreme_arguments_end_within_their_limits() {
     let (mut succeeded, mut failed) = (0_u64, 0_u64);
     let mut script = state(seeds.start);
     for seed in seeds {
-        if seed % PROGRAMS_PER_STATE == 0 {
+        if seed.is_multiple_of(PROGRAMS_PER_STATE) {
             script = state(seed / PROGRAMS_PER_STATE);
         }
         let code = program(seed, &functions);

@@ -91,7 +91,7 @@ local of_texts = getmetatable("")
 of_texts.__index = globals.string
 of_texts.__metatable = protect({ __index = globals.string })
 
--- The result is only the first one: Lua's check of its interface, in debug builds, fails for many.
+-- The reply is only the first result.
 return environment, redis, function(f)
   return raw_xpcall(function() return (f()) end, handle)
 end

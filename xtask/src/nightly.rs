@@ -1,6 +1,6 @@
 //! `cargo xtask nightly`: the random crash suites of the library, kills of servers under
-//! transactions, random programs in Lua and the fuzz targets, longer than in `cargo test` and `.ci/run`; the library's with
-//! other seeds each day.
+//! transactions, random programs in Lua and the fuzz targets, longer than in `cargo test` and
+//! `.ci/run`; the library's with other seeds each day.
 
 use crate::programs::{Profile, run, workspace};
 use crate::{crash, lua_programs};

@@ -27,8 +27,8 @@ const STEP_SHARE: usize = 4;
 const SPARE_SHARE: usize = 32;
 const SPARE_BYTES_MIN: usize = 128 << 10;
 
-/// Memory up to which a state without any of the total does not collect garbage ahead of its use, in
-/// bytes: Lua's allocator refuses what is beyond the base, and does not collect before.
+/// Memory up to which a state without any of the total does not collect garbage ahead of its use,
+/// in bytes: Lua's allocator refuses what is beyond the base, and does not collect before.
 const UNCOLLECTED_BYTES: usize = STATE_BASE_BYTES / 2;
 
 /// Bytes that a function of ours may build without a charge.
@@ -340,8 +340,8 @@ impl StateMemory {
         self.apply(lua)
     }
 
-    /// Returns whether the state should drop what it can make again: little of the total is free, and
-    /// it uses much of its base.
+    /// Returns whether the state should drop what it can make again: little of the total is free,
+    /// and it uses much of its base.
     pub(crate) fn is_tight(&self, used: usize) -> bool {
         self.total.is_scarce() && used > UNCOLLECTED_BYTES
     }

@@ -1,5 +1,5 @@
-//! Random programs: functions of Lua and of the server, with arguments at the limits of their types,
-//! neither end the process nor take longer than a call may.
+//! Random programs: functions of Lua and of the server, with arguments at the limits of their
+//! types, neither end the process nor take longer than a call may.
 //!
 //! `LUA_PROGRAMS=200000` tries so many programs, `LUA_PROGRAMS=17..18` those of these seeds.
 //! `cargo xtask lua-programs` runs them under AddressSanitizer.

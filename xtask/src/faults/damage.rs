@@ -313,8 +313,8 @@ fn misdirect(
     Ok((text, *to_end || is_swapped && *from_end))
 }
 
-/// Overwrites a range with zeros. Returns the description, the number of bytes, and whether the last
-/// record may be there.
+/// Overwrites a range with zeros. Returns the description, the number of bytes, and whether the
+/// last record may be there.
 fn zero(path: &Path, random: &mut Random) -> Result<(String, u64, bool)> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let length = written(&file)?;

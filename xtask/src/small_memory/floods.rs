@@ -20,8 +20,8 @@ const CLIENTS: usize = 16;
 /// Wrong logins of all clients together.
 const WRONG_LOGINS: usize = 10_000;
 
-/// Addresses from which they come. Each may fail a few times before it has to wait, and each failure
-/// until then takes a hash.
+/// Addresses from which they come. Each may fail a few times before it has to wait, and each
+/// failure until then takes a hash.
 const ADDRESSES: usize = 8;
 
 /// The user of the server, and his password.

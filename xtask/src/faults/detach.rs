@@ -3,8 +3,8 @@
 //!
 //! The volume is a loop device with a file system. A copy of its image, made while the server's
 //! bytes are still in the page cache alone, is attached in its place, so the boot stays the same.
-//! To it some of the pages are added that had not reached it, as the system writes them in any order.
-//! Bytes that were not synced are not damage then, and everything that was synced is there.
+//! To it some of the pages are added that had not reached it, as the system writes them in any
+//! order. Bytes that were not synced are not damage then, and everything that was synced is there.
 
 use crate::memcached::Connection;
 use crate::programs::{Server, run as run_program};

@@ -181,7 +181,6 @@ pub(super) fn run_all(profile: Profile) -> Result<()> {
             format!("{}{own_tls}", security.with_login("server", "missing")),
             "missing",
         ),
-        ("no TLS", login.clone(), "needs ca"),
         ("another authority", format!("{login}#ca={}", other.file().display()), "certificate"),
         ("no client certificate", format!("{login}{ca}"), "need cert and key"),
         (
@@ -203,6 +202,11 @@ pub(super) fn run_all(profile: Profile) -> Result<()> {
         ensure!(told.contains(reason), "{what}: {told}");
         ensure!(!told.contains("secret"), "{what}: a password is shown");
     }
+    // The name itself is wrong.
+    let Output { status, stderr, .. } = tyrant(&["cluster", "check", &format!("{base}{login}")])?;
+    let told = String::from_utf8_lossy(&stderr);
+    ensure!(status.code() == Some(2), "no TLS: ended with {status}: {told}");
+    ensure!(told.contains("needs ca") && !told.contains("secret"), "no TLS: {told}");
     Ok(())
 }
 

@@ -270,7 +270,9 @@ impl StateMemory {
         let spare = self.limit().saturating_sub(used);
         let collected = self.collected.load(Ordering::Relaxed);
         let has_grown = used.saturating_sub(collected) > STEP_BYTES.max(collected / 8);
-        if !has_grown && spare >= bytes.saturating_add(spare_min(used).max(STEP_BYTES)) {
+        let has_room = self.is_within_base(used, bytes)
+            || spare >= bytes.saturating_add(spare_min(used).max(STEP_BYTES));
+        if !has_grown && has_room {
             return Ok(());
         }
         lua.gc_collect()?;
@@ -279,10 +281,17 @@ impl StateMemory {
         let wanted = after.saturating_add(comfort(after));
         let spare = self.take(lua, wanted)?;
         self.collected.store(live, Ordering::Relaxed);
-        if spare < bytes.saturating_add(spare_min(live)) && !self.reserved_max() {
+        let has_room =
+            self.is_within_base(live, bytes) || spare >= bytes.saturating_add(spare_min(live));
+        if !has_room && !self.reserved_max() {
             return Err(self.total.exhausted().into());
         }
         Ok(())
+    }
+
+    /// Returns whether a state that has reserved nothing can have as many bytes more.
+    fn is_within_base(&self, used: usize, bytes: usize) -> bool {
+        !self.is_large() && used.saturating_add(bytes) <= STATE_BASE_BYTES
     }
 
     fn reserved_max(&self) -> bool {
@@ -446,6 +455,15 @@ mod tests {
             assert!(!memory.is_large() && memory.limit() == STATE_BASE_BYTES);
             memory.give_back(&lua, lua.used_memory()).unwrap();
         }
+        // Ordinary calls go on up to the base.
+        lua.gc_collect().unwrap();
+        lua.load("more = ('z'):rep(60000)").exec().unwrap();
+        assert!(lua.used_memory() > STATE_BASE_BYTES * 3 / 4, "{}", lua.used_memory());
+        for _ in 0..2 {
+            memory.begin(&lua).unwrap();
+            memory.provide(&lua, 1000).unwrap();
+        }
+        assert!(memory.provide(&lua, STATE_BASE_BYTES).is_err());
         assert!(memory.is_tight(UNCOLLECTED_BYTES + 1) && !memory.is_tight(UNCOLLECTED_BYTES));
         total.give_back(1 << 19);
         assert!(!memory.is_tight(UNCOLLECTED_BYTES + 1));

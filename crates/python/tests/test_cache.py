@@ -850,3 +850,18 @@ def test_a_long_queue_is_not_passed_over_again(cache, side):
             raise InterruptedError
     assert [cache.pull(side=side) for _ in range(5)] == first
     assert len(cache) == 495 and texts(cache.check()) == []
+
+
+def test_check_leaves_other_caches_below_the_folder(tmp_path):
+    fanout = FanoutCache(tmp_path / "fanout")
+    users, jobs, names = fanout.cache("users"), fanout.deque("jobs"), fanout.index("names")
+    users["a"], names["b"] = "x" * 100_000, "y" * 100_000
+    jobs.append("z" * 100_000)
+    stray = tmp_path / "fanout" / "stray"
+    stray.write_text("of no row")
+    found = texts(fanout.check(fix=True))
+    assert len(found) == 1 and "stray" in found[0]
+    assert not stray.exists()
+    assert fanout.check() == []
+    assert users["a"] == "x" * 100_000 and names["b"] == "y" * 100_000
+    assert list(jobs) == ["z" * 100_000]

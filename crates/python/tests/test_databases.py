@@ -264,3 +264,32 @@ def test_limits_are_errors(keyed):
         keyed["k" * 65537] = b"1"
     with pytest.raises(ValueError):
         keyed.get("k" * 65537)
+
+
+def test_a_transaction_whose_database_was_closed_is_not_said_to_be_committed(tmp_path):
+    name = str(tmp_path / "closed.tch")
+    database = cabinet.open(name)
+
+    def change(transaction):
+        transaction["a"] = b"1"
+        database.close()
+
+    with pytest.raises(cabinet.ClosedError):
+        database.transact(change)
+    database = cabinet.open(name)
+    with pytest.raises(cabinet.ClosedError):
+        with database.transaction() as transaction:
+            change(transaction)
+    with cabinet.open(name) as database:
+        assert len(database) == 0
+        # Its owner may end it before the block does.
+        with database.transaction() as transaction:
+            transaction["a"] = b"1"
+            transaction.commit()
+        with database.transaction() as transaction:
+            transaction["b"] = b"2"
+            transaction.rollback()
+        with database.transaction() as transaction:
+            transaction["c"] = b"3"
+            transaction.close()
+        assert dict(database) == {b"a": b"1"}

@@ -875,19 +875,29 @@ class Storage:
                 os.rmdir(os.path.join(self.directory, folder))
 
     def files(self) -> Iterator[str]:
-        """Iterates over the files below the folder, without those of the tree."""
-        for folder, folders, names in os.walk(self.directory):
-            if folder == self.directory and TREE_NAME in folders:
-                folders.remove(TREE_NAME)
+        """Iterates over the files below the folder, without those of trees and other caches."""
+        for folder, names in self._own_folders():
             for name in names:
                 yield self._name_of(os.path.join(folder, name))
 
     def empty_folders(self) -> Iterator[str]:
         """Iterates over the empty folders below the folder. They may be removed meanwhile."""
-        for folder, _, _ in os.walk(self.directory, topdown=False):
-            name = self._name_of(folder)
-            if name != "." and name.split("/")[0] != TREE_NAME and not os.listdir(folder):
-                yield name
+        for folder, _ in list(self._own_folders()):
+            if folder != self.directory and not os.listdir(folder):
+                yield self._name_of(folder)
+
+    def _own_folders(self) -> Iterator[tuple[str, list[str]]]:
+        """Iterates over the folders of this cache, with the names of their files.
+
+        Other caches may lie below it, as those of a `FanoutCache` do.
+        """
+        for folder, folders, names in os.walk(self.directory):
+            if folder == self.directory:
+                folders[:] = [name for name in folders if name != TREE_NAME]
+            elif TREE_NAME in folders:
+                folders.clear()
+                continue
+            yield folder, names
 
     def _name_of(self, path: str) -> str:
         return os.path.relpath(path, self.directory).replace(os.sep, "/")

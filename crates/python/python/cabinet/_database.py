@@ -164,6 +164,9 @@ class Transaction(_Records):
     database without them.
     """
 
+    #: Whether its owner has ended it, and not the end of its database.
+    _is_ended = False
+
     def __enter__(self) -> Transaction:
         return self
 
@@ -175,16 +178,22 @@ class Transaction(_Records):
     ) -> None:
         if kind is not None:
             self.close()
-        elif not self.closed:
+        elif not self._is_ended:
             self.commit()
 
     def commit(self) -> None:
         """Writes the changes, and ends the transaction."""
+        self._is_ended = True
         self._commit()
 
     def rollback(self) -> None:
         """Discards the changes, and ends the transaction."""
         self.close()
+
+    def close(self) -> None:
+        """Discards the changes, and ends the transaction."""
+        self._is_ended = True
+        super().close()
 
 
 class Batch(_cabinet.Batch):

@@ -27,10 +27,6 @@ const STEP_SHARE: usize = 4;
 const SPARE_SHARE: usize = 32;
 const SPARE_BYTES_MIN: usize = 128 << 10;
 
-/// Memory up to which a state without any of the total does not collect garbage ahead of its use,
-/// in bytes: Lua's allocator refuses what is beyond the base, and does not collect before.
-const UNCOLLECTED_BYTES: usize = STATE_BASE_BYTES / 2;
-
 /// Bytes that a function of ours may build without a charge.
 pub(crate) const UNCHARGED_BYTES: usize = 64 << 10;
 
@@ -234,7 +230,7 @@ impl StateMemory {
         if self.lent.swap(lent, Ordering::Relaxed) != lent {
             self.apply(lua)?;
         }
-        if lent == 0 { self.provide(lua, 0) } else { Ok(()) }
+        Ok(())
     }
 
     /// Sees to it that the state can have as many bytes more, and reserves some ahead. With none
@@ -242,9 +238,7 @@ impl StateMemory {
     pub(crate) fn provide(&self, lua: &Lua, bytes: usize) -> Result<(), Error> {
         let used = lua.used_memory();
         let reserved = self.reserved.load(Ordering::Relaxed);
-        let is_lent = self.lent.load(Ordering::Relaxed) > 0;
-        let own = if is_lent { STATE_BASE_BYTES } else { UNCOLLECTED_BYTES };
-        if reserved == 0 && used.saturating_add(bytes) <= own {
+        if reserved == 0 && used.saturating_add(bytes) <= STATE_BASE_BYTES {
             return Ok(());
         }
         if STATE_BASE_BYTES.saturating_add(reserved) >= self.max {
@@ -252,7 +246,7 @@ impl StateMemory {
         }
         let spare = (STATE_BASE_BYTES + reserved).saturating_sub(used);
         let least = bytes.saturating_add(comfort(used.saturating_add(bytes)));
-        if spare >= least && !is_lent {
+        if spare >= least && self.lent.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
         self.reserve(lua, used, bytes, least)
@@ -270,9 +264,7 @@ impl StateMemory {
         let spare = self.limit().saturating_sub(used);
         let collected = self.collected.load(Ordering::Relaxed);
         let has_grown = used.saturating_sub(collected) > STEP_BYTES.max(collected / 8);
-        let has_room = self.is_within_base(used, bytes)
-            || spare >= bytes.saturating_add(spare_min(used).max(STEP_BYTES));
-        if !has_grown && has_room {
+        if !has_grown && spare >= bytes.saturating_add(spare_min(used)) {
             return Ok(());
         }
         lua.gc_collect()?;
@@ -281,17 +273,10 @@ impl StateMemory {
         let wanted = after.saturating_add(comfort(after));
         let spare = self.take(lua, wanted)?;
         self.collected.store(live, Ordering::Relaxed);
-        let has_room =
-            self.is_within_base(live, bytes) || spare >= bytes.saturating_add(spare_min(live));
-        if !has_room && !self.reserved_max() {
+        if spare < bytes.saturating_add(spare_min(live)) && !self.reserved_max() {
             return Err(self.total.exhausted().into());
         }
         Ok(())
-    }
-
-    /// Returns whether a state that has reserved nothing can have as many bytes more.
-    fn is_within_base(&self, used: usize, bytes: usize) -> bool {
-        !self.is_large() && used.saturating_add(bytes) <= STATE_BASE_BYTES
     }
 
     fn reserved_max(&self) -> bool {
@@ -347,12 +332,6 @@ impl StateMemory {
             self.reserved.store(reserved + taken, Ordering::Relaxed);
         }
         self.apply(lua)
-    }
-
-    /// Returns whether the state should drop what it can make again: little of the total is free,
-    /// and it uses much of its base.
-    pub(crate) fn is_tight(&self, used: usize) -> bool {
-        self.total.is_scarce() && used > UNCOLLECTED_BYTES
     }
 
     /// Returns whether the live memory is more than the state's part of the total, of which little
@@ -436,36 +415,5 @@ mod tests {
         assert!(error.contains("script-memory-total"), "{error}");
         drop(memory);
         assert_eq!(total.used(), 8 << 20);
-    }
-
-    #[test]
-    fn a_state_collects_its_garbage_before_its_base_is_used_up_when_the_total_is_full() {
-        let total = Arc::new(TotalMemory::new(1 << 20));
-        total.take(1 << 20).unwrap();
-        let lua = Lua::new();
-        // Garbage is collected by what provides memory only.
-        lua.gc_stop();
-        let memory = StateMemory::new(&total, 4 << 20);
-        let fill = "kept, made = kept or ('x'):rep(300000), nil made = ('y'):rep(40000)";
-        for number in 0..100 {
-            memory.begin(&lua).unwrap();
-            memory.provide(&lua, 0).unwrap();
-            let made = lua.load(fill).exec();
-            assert!(made.is_ok(), "{number}: {made:?} with {} bytes", lua.used_memory());
-            assert!(!memory.is_large() && memory.limit() == STATE_BASE_BYTES);
-            memory.give_back(&lua, lua.used_memory()).unwrap();
-        }
-        // Ordinary calls go on up to the base.
-        lua.gc_collect().unwrap();
-        lua.load("more = ('z'):rep(60000)").exec().unwrap();
-        assert!(lua.used_memory() > STATE_BASE_BYTES * 3 / 4, "{}", lua.used_memory());
-        for _ in 0..2 {
-            memory.begin(&lua).unwrap();
-            memory.provide(&lua, 1000).unwrap();
-        }
-        assert!(memory.provide(&lua, STATE_BASE_BYTES).is_err());
-        assert!(memory.is_tight(UNCOLLECTED_BYTES + 1) && !memory.is_tight(UNCOLLECTED_BYTES));
-        total.give_back(1 << 19);
-        assert!(!memory.is_tight(UNCOLLECTED_BYTES + 1));
     }
 }

@@ -5,7 +5,7 @@
 mod support;
 
 use cabinet::Database;
-use scripts::{Allowed, Limits, RedisScripts, Scripts, Source};
+use scripts::{Limits, RedisScripts, Scripts, Source};
 use server::update_log::Settings;
 use server::{Config, Endpoint, Following, Handle, Master, PasswordCost, Server};
 use server::{UserEntry, UserFile, Users};
@@ -14,7 +14,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
-use support::{Script, WAIT_MAX, memory, memory_tree, named};
+use support::{WAIT_MAX, memory, memory_tree, named};
 
 /// A server with an interpreter of scripts, until it is dropped.
 struct Running {
@@ -349,17 +349,6 @@ fn a_script_that_takes_too_much_fails_and_the_next_one_runs() {
 }
 
 #[test]
-fn protected_calls_return_many_values() {
-    let server = Running::new(memory());
-    server.connect().check_scripts(&[
-        ("return select('#', pcall(unpack, {}, 1, 100))", ":101"),
-        ("return select('#', pcall(function() return unpack({}, 1, 5000) end))", ":5001"),
-        ("return select('#', xpcall(function() return unpack({}, 1, 5000) end, error))", ":5001"),
-        ("return unpack({}, 1, 100)", "$-1"),
-    ]);
-}
-
-#[test]
 fn the_scripts_that_are_known_have_a_limit() {
     let server = Running::new(memory());
     let mut client = server.connect();
@@ -520,46 +509,6 @@ fn a_server_with_a_script_of_its_own_has_both() {
     let globals = "local n = 0 for _, name in ipairs({'_put', 'tyrant', 'echo', 'print'}) do \
                    if rawget(_G, name) then n = n + 1 end end return n";
     assert_eq!(client.eval(globals), ":0", "functions of the server's script");
-}
-
-/// Fills the memory of all scripts by the stash.
-const FILL: &str = "
-    function fill()
-      local number = 0
-      for _, length in ipairs({65536, 1024, 1}) do
-        while pcall(_stashput, number .. '', ('x'):rep(length)) do number = number + 1 end
-      end
-      return number
-    end
-";
-
-#[test]
-fn ordinary_scripts_go_on_when_others_have_filled_the_memory() {
-    let limits = Limits { total_bytes: 1 << 20, ..unhurried() };
-    let filling = Script::with(FILL, limits, Allowed::default(), memory());
-    let server = Server::bind(config(), memory()).unwrap();
-    let records = server.script_records(0, 0);
-    server.set_evaluator(Arc::new(RedisScripts::beside(&filling.scripts, records)));
-    let server = Running::run(server);
-    let mut client = server.connect();
-    assert_eq!(client.eval("return 1"), ":1");
-    filling.call("fill", b"").unwrap();
-    // A state keeps what it has compiled: some tens of kilobytes in each round.
-    let texts = "local n = 0 for i = 1, 5000 do n = n + #(i .. 'abcdef') end return n";
-    for round in 0..40 {
-        assert_eq!(client.eval(&format!("{texts} -- {round}")), ":48893");
-        for number in 0..10 {
-            let constants: String = (0..100).map(|i| format!("'{round},{number},{i}',")).collect();
-            let script = format!("local t = {{{constants}}} return #t");
-            assert_eq!(client.eval(&script), ":100", "{round}, {number}");
-        }
-    }
-    // The largest that there may be.
-    let long = format!("return 1 --{}", "x".repeat(250_000));
-    assert_eq!(client.eval(&long), ":1");
-    let filled = "local t = {} for i = 1, 1e6 do t[i] = i .. '' end return #t";
-    assert!(client.eval(filled).starts_with("-OOM "), "the memory is not full");
-    assert_eq!(client.eval("return 2"), ":2");
 }
 
 /// Scripts of redis-py's `Lock`.

@@ -1,7 +1,4 @@
 //! Cache: the scripts that clients have sent, by the SHA-1 of their text.
-//!
-//! Their memory is of the total of all scripts. If nothing of it is left, the cache still has the
-//! script that was added last, so that an ordinary call goes on.
 
 use crate::memory::TotalMemory;
 use server::SentScript;
@@ -27,8 +24,7 @@ struct Cached {
     script: Arc<SentScript>,
     used: u64,
     bytes: usize,
-    /// `None` if there was no memory for it. At most one script is without.
-    _reserved: Option<Reserved>,
+    _reserved: Reserved,
 }
 
 /// Memory of a script, which is given back in the end.
@@ -71,8 +67,7 @@ impl Cache {
         self.scripts.contains_key(digest)
     }
 
-    /// Adds a script. Fails if it exceeds the limit of the cache. If there is no memory for it, all
-    /// others are removed.
+    /// Adds a script. Fails if it exceeds the limit of the cache, or if there is no memory for it.
     pub(super) fn add(&mut self, script: &Arc<SentScript>) -> Result<(), String> {
         let bytes = script.source.len() + SCRIPT_BYTES;
         if bytes > self.bytes_max {
@@ -85,6 +80,7 @@ impl Cache {
         while reserved.is_none() && self.remove_oldest() {
             reserved = Reserved::new(&self.total, bytes);
         }
+        let reserved = reserved.ok_or_else(|| format!("OOM {}", self.total.exhausted()))?;
         self.now += 1;
         let cached =
             Cached { script: Arc::clone(script), used: self.now, bytes, _reserved: reserved };
@@ -155,23 +151,12 @@ mod tests {
     }
 
     #[test]
-    fn the_last_script_is_known_even_if_there_is_no_memory_for_it() {
+    fn a_script_for_which_there_is_no_memory_is_refused() {
         let total = Arc::new(TotalMemory::new(2000));
         let mut cache = Cache::new(10, 1 << 20, &total);
-        let known = |cache: &Cache| (0..6).filter(|number| cache.has(&[*number; 40])).collect();
         cache.add(&script(0, 1000)).unwrap();
         cache.add(&script(1, 1000)).unwrap();
-        let only_last: Vec<u8> = known(&cache);
-        assert_eq!(only_last, [1]);
-        cache.add(&script(2, 2000)).unwrap();
-        assert_eq!((known(&cache), total.used()), (vec![2], 0));
-        total.take(2000).unwrap();
-        cache.add(&script(3, 1)).unwrap();
-        assert_eq!(known(&cache), [3]);
-        total.give_back(1000);
-        cache.add(&script(4, 1)).unwrap();
-        assert_eq!(known(&cache), [3, 4]);
-        cache.add(&script(5, 1000)).unwrap();
-        assert_eq!((known(&cache), total.used()), (vec![5], 1000));
+        assert!(!cache.has(&[0; 40]) && cache.has(&[1; 40]));
+        assert!(cache.add(&script(2, 2000)).unwrap_err().starts_with("OOM "));
     }
 }

@@ -92,10 +92,7 @@ impl State {
         Ok(function)
     }
 
-    fn begin(&mut self, now: Instant) {
-        if self.context.memory.is_tight(self.lua.used_memory()) {
-            self.compiled.clear();
-        }
+    fn begin(&self, now: Instant) {
         self.context.start(now);
         self.execution.begin();
         *self.json.lock() = cjson::Settings::default();
@@ -129,7 +126,7 @@ impl State {
     }
 
     /// Begins an execution, which ends with what is left of the time of a call.
-    pub(super) fn start(&mut self, began: Instant) {
+    pub(super) fn start(&self, began: Instant) {
         let now = Instant::now();
         self.begin(now);
         let left = self.context.limits().call_time.saturating_sub(now.duration_since(began));

@@ -882,7 +882,8 @@ class Storage:
 
     def empty_folders(self) -> Iterator[str]:
         """Iterates over the empty folders below the folder. They may be removed meanwhile."""
-        for folder, _ in list(self._own_folders()):
+        # A folder follows those in it, which its reader may have removed.
+        for folder, _ in reversed(list(self._own_folders())):
             if folder != self.directory and not os.listdir(folder):
                 yield self._name_of(folder)
 

@@ -3,13 +3,9 @@
 import { age, byteRate, bytes, count, duration, rate, share } from "./units.js";
 
 const DURATION = "tyrant_request_duration_seconds";
-const DAY = 86400;
-
-/** Days before the end of a certificate from which it is shown as a problem. */
-const CERTIFICATE_DAYS = 30;
 
 /** Share of a disk, or of a memory limit, from which it is shown as full. */
-const NEARLY_FULL = 0.95;
+export const NEARLY_FULL = 0.95;
 
 /**
  * Returns the figures of a database. `last` spans the last two samples, `wide` the last ten
@@ -67,8 +63,7 @@ export function figures(last, wide, database) {
     loginsFailed: value("logins_total", { result: "failure" }),
     loginsRefused: value("logins_total", { result: "refused" }),
     loginFailures: wide.growth("tyrant_logins_total", of({ result: "failure" })),
-    writable: value("writable"), warnings: value("warnings"),
-    slow: value("slow_requests_total"),
+    writable: value("writable"),
     calls: perSecond("script_calls_total"), callFailures: value("script_failures_total"),
     call: wide.ratio(["tyrant_script_seconds_total", of()], ["tyrant_script_calls_total", of()]),
     scriptMemory: value("script_memory_bytes"), scriptMemoryMax: value("script_limit_bytes"),
@@ -182,7 +177,6 @@ export const CARDS = [
       ["refused as too soon", (f) => count(f.loginsRefused)],
       ["new TLS sessions", (f) => rate(f.handshakes)],
     ],
-    bad: (f) => f.certificateEnd - Date.now() / 1000 < CERTIFICATE_DAYS * DAY,
   },
   {
     title: "Scripts", needs: "calls",
@@ -196,5 +190,3 @@ export const CARDS = [
     facts: (f) => f.nodes.map((row) => [row.labels.state, count(row.value)]),
   },
 ];
-
-export { NEARLY_FULL };

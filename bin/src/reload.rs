@@ -161,12 +161,15 @@ impl Reloader {
     fn read_certificates(&self, running: &[Settings], report: &mut Report) {
         for (number, handle) in self.handles.iter().enumerate() {
             match handle.reload_certificates() {
-                Ok(true) => {
+                Ok(Some(warnings)) => {
                     let file = running.get(number).and_then(|one| one.tls_cert.as_deref());
                     let file = file.unwrap_or(Path::new("")).display();
                     report.add(format!("read the certificates in {file}"));
+                    for warning in warnings {
+                        report.add(format!("warning: {warning}"));
+                    }
                 }
-                Ok(false) => {}
+                Ok(None) => {}
                 Err(error) => {
                     report.failed.push(format!("the certificates stay as they were: {error}"));
                 }

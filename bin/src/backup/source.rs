@@ -115,7 +115,8 @@ fn of_server(
     let kind = Kind::of_path(database).filter(|kind| !kind.is_on_memory());
     ensure!(
         kind.is_some(),
-        "{server} serves a database in memory: export it, or copy it to a file"
+        "{server} serves a database in memory, which has no files to back up: \"tyrant list --values\" \
+         prints its records, and a replica of it on disk can be backed up"
     );
     let folder = match by_way_of {
         Some(folder) => std::path::absolute(folder)?,

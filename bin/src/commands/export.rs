@@ -1,6 +1,6 @@
 //! `tyrant export`: writes the records of a database or file as lines, or to a Redis server.
 
-use crate::errors::{require, require_database};
+use crate::errors::{require, require_database, wrong_command_line};
 use crate::output::Quiet;
 use crate::plural::counted;
 use crate::remote::{RedisUrl, SecurityArgument};
@@ -76,18 +76,7 @@ impl Export {
             "--quiet would discard the records: name a file for them",
         )?;
         self.quiet.apply()?;
-        let is_csv = self
-            .file
-            .as_ref()
-            .and_then(|path| path.extension())
-            .is_some_and(|suffix| suffix.eq_ignore_ascii_case("csv"));
-        require(
-            !is_csv || self.format.is_some(),
-            "CSV is not a format of export: name a file with the suffix .tsv or .jsonl; \
-             \"tyrant search --csv\" prints the rows of a table as CSV",
-        )?;
-        let format =
-            self.format.or_else(|| Format::of_path(self.file.as_deref()?)).unwrap_or(Format::Tsv);
+        let format = self.format()?;
         let interrupted = match &self.file {
             None => "the same command writes all of them again".to_owned(),
             Some(path) => format!(
@@ -119,6 +108,27 @@ impl Export {
         let (output, _) = lines.output.into_parts();
         output.finish()?;
         self.check_damage(&source, lines.damages)
+    }
+
+    /// Returns the format of the lines: that of the option, or that of the file's suffix.
+    fn format(&self) -> Result<Format> {
+        if let Some(format) = self.format {
+            return Ok(format);
+        }
+        let suffixed = self.file.as_deref().and_then(|path| Some((path, path.extension()?)));
+        let Some((path, suffix)) = suffixed else { return Ok(Format::Tsv) };
+        if let Some(format) = Format::of_path(path) {
+            return Ok(format);
+        }
+        let suffix = suffix.to_string_lossy();
+        let of_rows = match suffix.eq_ignore_ascii_case("csv") {
+            true => "; \"tyrant search --csv\" prints the rows of a table as CSV",
+            false => "",
+        };
+        Err(wrong_command_line(format_args!(
+            "the suffix .{suffix} is that of no format of export: name a file with the suffix .tsv or \
+             .jsonl, or give --format{of_rows}"
+        )))
     }
 
     /// Stores the records in a server of Redis's protocol.

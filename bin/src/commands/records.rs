@@ -6,11 +6,16 @@ use crate::bytes::quoted;
 use crate::errors::wrong_command_line;
 use crate::listing;
 use crate::output::{Form, Reading};
+use crate::plural::counted;
 use crate::remote::{Need, Server};
 use anyhow::Result;
+use client::{Error, Pair};
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
+
+/// Most keys that an error of several names.
+const UNREAD_NAMED_MAX: usize = 10;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -57,12 +62,41 @@ impl Run for Get {
             let expiries = Expiries::of(server, self.form, &keys)?;
             return self.form.write_record(key, &value, expiries.of_key(key), output);
         }
-        let records = server.get_many(&keys)?;
+        let (records, unread) = get_many(server, &keys)?;
         let expiries = Expiries::of(server, self.form, &keys)?;
         records.iter().try_for_each(|(key, value)| {
             self.form.write_record(key, value, expiries.of_key(key), output)
-        })
+        })?;
+        unread.map_or(Ok(()), Err)
     }
+}
+
+/// Returns the records of several keys, and the error of those that cannot be read, which do not
+/// keep the others from being printed.
+fn get_many(server: &Server, keys: &[Vec<u8>]) -> Result<(Vec<Pair>, Option<anyhow::Error>)> {
+    match server.get_many(keys) {
+        Ok(records) => return Ok((records, None)),
+        // The server closes the connection for a record that it cannot read.
+        Err(Error::Send(_) | Error::Receive(_)) => server.reconnect()?,
+        Err(Error::Miscellaneous) if server.has_met_damage() => {}
+        Err(error) => return Err(error.into()),
+    }
+    let mut records = Vec::new();
+    let (mut unread, mut first) = (Vec::new(), None);
+    for key in keys {
+        match server.get(key) {
+            Ok(value) => records.extend(value.map(|value| (key.clone(), value))),
+            Err(error) => {
+                unread.push(quoted(key).to_string());
+                let error = server.explain("get", error.into());
+                first.get_or_insert(error);
+                server.reconnect()?;
+            }
+        }
+    }
+    let named = unread[..unread.len().min(UNREAD_NAMED_MAX)].join(", ");
+    let count = counted(unread.len() as u64, "key", "keys");
+    Ok((records, first.map(|first| first.context(format!("{count} without a result: {named}")))))
 }
 
 #[derive(Debug, clap::Args)]

@@ -8,6 +8,7 @@ use crate::transfer::whole_file::Output;
 use anyhow::{Result, ensure};
 use client::{Address, Settings};
 use serde_json::{Map, Value as Json};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::time::Duration;
@@ -48,6 +49,7 @@ struct OwnConnection {
     printed: Address,
     at: Address,
     settings: Settings,
+    is_used: Cell<bool>,
 }
 
 impl Connections {
@@ -56,7 +58,8 @@ impl Connections {
         let connection = |own: &OwnOptions| {
             let printed = own.address.clone();
             let at = own.at.clone().unwrap_or_else(|| printed.clone());
-            Ok(OwnConnection { printed, at, settings: own.over(common).settings()? })
+            let settings = own.over(common).settings()?;
+            Ok(OwnConnection { printed, at, settings, is_used: Cell::new(false) })
         };
         Ok(Self { common: of_common, own: own.iter().map(connection).collect::<Result<_>>()? })
     }
@@ -64,8 +67,19 @@ impl Connections {
     /// Returns where the server that is printed as `address` is reached, and how.
     fn of(&self, address: Address) -> (Address, &Settings) {
         match self.own.iter().find(|own| own.printed == address) {
-            Some(own) => (own.at.clone(), &own.settings),
+            Some(own) => {
+                own.is_used.set(true);
+                (own.at.clone(), &own.settings)
+            }
             None => (address, &self.common),
+        }
+    }
+
+    /// Prints which options were those of no server.
+    fn report_unused(&self) {
+        for own in self.own.iter().filter(|own| !own.is_used.get()) {
+            let printed = &own.printed;
+            eprintln!("--for {printed} had no effect: the output has no server of that address");
         }
     }
 }
@@ -106,6 +120,7 @@ impl Replicas {
             tree.show(&asked.0, &asked.1, None, 0)?;
         }
         let silent = tree.silent;
+        connections.report_unused();
         ensure!(
             silent == 0,
             "{}, as the output has it",

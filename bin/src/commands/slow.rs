@@ -42,7 +42,7 @@ impl Run for Slow {
         }
         if !self.form.json && !requests.is_empty() {
             let (time, seconds, most, command) = ("ENDED AT", "SECONDS", "MOST OF IT", "COMMAND");
-            writeln!(output, "{time:<22}{seconds:<10}{most:<24}{command:<26}KEY")?;
+            writeln!(output, "{time:<29}{seconds:<10}{most:<26}{command:<26}KEY")?;
         }
         for request in requests {
             let request: Json =
@@ -67,5 +67,5 @@ fn line(request: &Json) -> String {
     // The server has escaped the key already. A reply that is none of a server may have anything.
     let key = request["key"].as_str().unwrap_or("").replace(char::is_control, "?");
     let ended = format_time((number("time") * 1e6) as u64);
-    format!("{ended:<22}{seconds:<10.6}{most:<24}{command:<26}{key}  from {client}")
+    format!("{ended:<29}{seconds:<10.6}{most:<26}{command:<26}{key}  from {client}")
 }

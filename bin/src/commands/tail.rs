@@ -2,7 +2,7 @@
 
 use crate::bytes::{Kept, escape};
 use crate::remote::{self, Server, ServerArgument};
-use crate::time::now_us;
+use crate::time::{now_us, parse_time};
 use crate::transfer::text::write_member;
 use crate::transfer::whole_file::Output;
 use crate::updates::name;
@@ -41,12 +41,14 @@ Examples:
   tyrant tail
   # Print the first ten changes of the update log as JSON lines
   tyrant tail --from 0 --max 10 --json
+  # Print the changes since noon
+  tyrant tail --from 2026-11-21T12:00:00Z
   # Print all changes that the update log has now
   tyrant tail --from 0 --to-end")]
 pub(super) struct Tail {
     #[command(flatten)]
     server: ServerArgument,
-    /// Begin at this time: microseconds since 1970, or now
+    /// Begin at this time: as in 2026-11-21T12:30:08Z, the seconds or microseconds since 1970, or now
     #[arg(long, value_name = "TIME", default_value = "now", value_parser = timestamp)]
     from: u64,
     /// Print lines in this format
@@ -124,7 +126,7 @@ fn timestamp(text: &str) -> Result<u64, String> {
     if text == "now" {
         return Ok(now_us());
     }
-    text.parse().map_err(|_| "neither a number of microseconds nor now".to_owned())
+    parse_time(text).map_err(|error| format!("{error}, or now"))
 }
 
 struct Update<'a> {
@@ -236,8 +238,9 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_a_number_of_microseconds_or_now() {
-        assert_eq!(timestamp("12"), Ok(12));
+    fn a_time_is_in_any_format_or_now() {
+        assert_eq!(timestamp("12"), Ok(12_000_000));
+        assert_eq!(timestamp("1970-01-01T00:00:12.000001Z"), Ok(12_000_001));
         assert!(timestamp("now").unwrap() > 1_700_000_000_000_000);
         timestamp("soon").unwrap_err();
     }

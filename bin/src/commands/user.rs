@@ -40,7 +40,7 @@ enum Action {
     /// Add a user, whose password is typed or read from the standard input
     Add(Add),
     /// Remove users
-    #[command(after_help = "\
+    #[command(visible_aliases = ["del", "delete", "rm"], after_help = "\
 Examples:
   # Remove two users
   tyrant user remove ann bob")]
@@ -149,7 +149,14 @@ impl User {
     }
 
     fn read(&self) -> Result<UserFile> {
-        Ok(UserFile::read(&self.users)?)
+        match UserFile::read(&self.users) {
+            Err(UsersError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => bail!(
+                "there is no file of users {}: \"tyrant user add NAME\" makes it; --users FILE or \
+                 TYRANT_USERS names another one",
+                self.users.display()
+            ),
+            read => Ok(read?),
+        }
     }
 
     /// Returns the users; none if there is no file.

@@ -149,6 +149,11 @@ impl Server {
         error_elements(self).is_some_and(|elements| elements.is_empty())
     }
 
+    /// Returns whether the last command on the connection failed at a damaged record.
+    pub(crate) fn has_met_damage(&self) -> bool {
+        self.last_failure().is_some_and(|(code, _)| DAMAGED.contains(&code.as_str()))
+    }
+
     fn last_failure(&self) -> Option<(String, String)> {
         last_failure(self)
     }

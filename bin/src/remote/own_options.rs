@@ -94,8 +94,13 @@ impl OwnOptions {
             user: common.user.filter(|_| !has_login),
             credentials: if has_login { own.credentials } else { common.credentials },
             is_plain: own.is_plain,
-            // A password that was typed is typed once.
-            login: if has_login { OnceLock::new() } else { common.login },
+            login: match (self.has_no_login, has_login) {
+                // Known to be none, whatever the environment has.
+                (true, _) => OnceLock::from(None),
+                (false, true) => OnceLock::new(),
+                // A password that was typed is typed once.
+                (false, false) => common.login,
+            },
         }
     }
 }
@@ -127,6 +132,7 @@ mod tests {
         assert!(own.user.is_none() && !own.security.tls_insecure && !own.is_plain);
         let own = over("[::1]:1979,no-login");
         assert!(own.user.is_none() && own.credentials.is_none() && own.security.tls_insecure);
+        assert!(own.login.get().is_some_and(Option::is_none), "the environment would be asked");
         let own = over("[::1]:1979,tls-name=n,allow-plain-login");
         assert_eq!(own.security.tls_ca.as_deref(), Some(Path::new("common.pem")));
         assert!(own.security.allow_plain_login && own.security.tls_insecure && own.user.is_some());

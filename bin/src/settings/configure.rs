@@ -55,7 +55,14 @@ impl Settings {
         if let Some(name) = &self.database {
             match cluster::is_cluster_name(name) {
                 true => self.check_cluster(name)?,
-                false => drop(Specification::parse(name).map_err(invalid("database"))?),
+                false => drop(Specification::parse(name).map_err(|error| {
+                    let mut invalid = invalid("database")(error);
+                    if name.ends_with(".toml") {
+                        invalid.what +=
+                            &format!("; if it is a file of settings: --config {}", &**name);
+                    }
+                    invalid
+                })?),
             }
         }
         if self.into.is_some() && self.import != Some(true) {
@@ -172,8 +179,15 @@ impl Settings {
 
     /// Returns the endpoints of TCP at `port`, none without a host.
     fn tcp_endpoints(&self, port: u16) -> Vec<Endpoint> {
-        let hosts = self.host.iter().flat_map(|hosts| &hosts.0).cloned();
-        hosts.map(|host| Endpoint::Tcp { host: Some(host), port }).collect()
+        match &self.host {
+            Some(hosts) => hosts
+                .0
+                .iter()
+                .cloned()
+                .map(|host| Endpoint::Tcp { host: Some(host), port })
+                .collect(),
+            None => vec![Endpoint::Loopback { port }],
+        }
     }
 
     fn configure_tls(&self, config: &mut Config) -> Result<(), Invalid> {
@@ -197,12 +211,16 @@ impl Settings {
         let files =
             ServerFiles { certificates, key, client_authorities: self.tls_client_ca.clone() };
         files.read().map_err(invalid("tls-cert"))?;
+        if let Some(port) = self.tls_port.filter(|port| *port > 0 && self.port == Some(*port)) {
+            let what = format!(
+                "{port} is that of setting port too; choose another, or leave tls-port out, and port \
+                 takes TLS alone"
+            );
+            return Err(wrong("tls-port", what));
+        }
         let is_optional = self.tls_optional == Some(true);
         let listen = match self.tls_port {
-            Some(port) => match self.tcp_endpoints(port) {
-                none if none.is_empty() => vec![Endpoint::Loopback { port }],
-                endpoints => endpoints,
-            },
+            Some(port) => self.tcp_endpoints(port),
             None if is_optional => Vec::new(),
             None => {
                 let is_unix = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Unix(_));
@@ -212,7 +230,7 @@ impl Settings {
             }
         };
         if listen.is_empty() && !is_optional {
-            return Err(requires("tls-cert", "host or tls-port: a Unix socket has no TLS"));
+            return Err(requires("tls-cert", "port, host or tls-port: a Unix socket has no TLS"));
         }
         let handshake_timeout = self.tls_handshake_timeout.and_then(Seconds::unless_zero);
         let Some(handshake_timeout) = handshake_timeout else {
@@ -255,12 +273,8 @@ impl Settings {
     }
 
     pub(super) fn endpoints(&self) -> Vec<Endpoint> {
-        let port = self.port.unwrap_or_default();
-        let mut endpoints = self.tcp_endpoints(port);
+        let mut endpoints = self.port.map_or(Vec::new(), |port| self.tcp_endpoints(port));
         endpoints.extend(self.unix.clone().map(Endpoint::Unix));
-        if endpoints.is_empty() {
-            endpoints.push(Endpoint::Loopback { port });
-        }
         endpoints
     }
 
@@ -387,8 +401,7 @@ impl Settings {
 
     /// Returns the ports to listen on, with the names of their settings.
     fn ports(&self) -> [(&'static str, Option<u16>); 2] {
-        let has_tcp = self.unix.is_none() || self.host.is_some();
-        [("port", self.port.filter(|_| has_tcp)), ("tls-port", self.tls_port)]
+        [("port", self.port), ("tls-port", self.tls_port)]
     }
 
     /// Fails if the listener for metrics would use a port of the database.
@@ -501,7 +514,9 @@ mod tests {
         let alone = Settings { unix: Some("/tmp/s".into()), ..Settings::default() };
         assert_eq!(config(alone.clone()).listen, [Endpoint::Unix("/tmp/s".into())]);
         let host = Some(super::super::Many(vec!["::1".to_owned()]));
-        assert_eq!(config(Settings { host, ..alone }).listen.len(), 2);
+        assert_eq!(config(Settings { host, ..alone.clone() }).listen.len(), 2);
+        let listen = config(Settings { port: Some(7), ..alone }).listen;
+        assert_eq!(listen, [Endpoint::Loopback { port: 7 }, Endpoint::Unix("/tmp/s".into())]);
     }
 
     #[test]

@@ -246,7 +246,13 @@ fn message(error: &toml::de::Error, from: &str) -> String {
         }
         "number too large to fit in target type" => "the number is too large".to_owned(),
         "string values must be quoted, expected literal string" => {
-            "a text must be in quotes".to_owned()
+            let is_of_word = |letter: &char| letter.is_ascii_alphabetic();
+            let word: String = from.chars().take_while(is_of_word).collect();
+            match word.to_ascii_lowercase().as_str() {
+                "yes" | "on" | "true" => format!("write true in place of {word}"),
+                "no" | "off" | "false" => format!("write false in place of {word}"),
+                _ => "a text must be in quotes".to_owned(),
+            }
         }
         message => message.replace('\n', "; "),
     }
@@ -350,7 +356,14 @@ impl Launch {
             Some(source) => source.databases(&self.given)?,
             None => vec![defaults()?],
         };
-        let whole = |settings: Settings| self.given.clone().or(settings);
+        let port = default_port()?;
+        let whole = |settings: Settings| {
+            let mut settings = self.given.clone().or(settings);
+            if settings.unix.is_none() || settings.host.is_some() {
+                settings.port = settings.port.or(port);
+            }
+            settings
+        };
         let databases: Vec<Settings> = databases.into_iter().map(whole).collect();
         let origins = Origins { source, given: self.given.clone() };
         let shares = Shares(databases.len() as u64);
@@ -367,8 +380,17 @@ impl Launch {
     }
 }
 
-/// Returns the defaults that are values.
+/// Returns the defaults that are values, but that of the port: a Unix socket may stand for it.
 fn defaults() -> Result<Settings> {
+    Ok(Settings { port: None, ..all_defaults()? })
+}
+
+/// Returns the default of the port.
+fn default_port() -> Result<Option<u16>> {
+    Ok(all_defaults()?.port)
+}
+
+fn all_defaults() -> Result<Settings> {
     let lines = SETTINGS.iter().filter(|setting| setting.default == DefaultValue::Example);
     let text: Vec<String> =
         lines.map(|setting| format!("{} = {}", setting.name(), setting.example)).collect();
@@ -453,6 +475,15 @@ mod tests {
             ("expiry = 'kept'\n", "FILE:1: expiry: \"kept\" is not \"keep\" or \"ignore\""),
             ("mask = ['put', 'vanihs']\n", "FILE:1: mask: \"vanihs\" is not a command"),
             ("port = \n", "FILE:1: "),
+            ("port = 1\nwebdav = yes\n", "FILE:2: write true in place of yes"),
+            ("webdav = Off\n", "FILE:1: write false in place of Off"),
+            ("log = x\n", "FILE:1: a text must be in quotes"),
+            (
+                "database = 't.toml'\n",
+                "FILE:1: database: cannot tell the kind of database from the name \"t.toml\": it is *, +, \
+                 or ends in .tch, .hdb, .tcb, .bdb, .tcf, .fdb, .tct or .tdb; if it is a file of \
+                 settings: --config t.toml",
+            ),
             ("port = 1\nport = 2\n", "FILE:2: duplicate key port"),
             (
                 "database = 'a.tch'\n[[database]]\nname = 'b.tch'\n",

@@ -55,7 +55,7 @@ settings! {
             "ADDRESS", "[\"0.0.0.0\"]", "this machine alone, 127.0.0.1 and ::1");
         /// Listen on this port
         port: u16 = Setting::new("PORT", "1978").of_one_database();
-        /// Listen on a Unix socket at this path; without a host, on nothing else
+        /// Listen on a Unix socket at this path; without host and port, on nothing else
         unix: PathBuf = Setting::unset("PATH", "\"tyrant.sock\"", "none").of_one_database();
         /// With unix: set these permission bits of the socket's file, in octal digits
         socket_mode: SocketMode = Setting::unset("MODE", "\"0660\"", "those of the umask");

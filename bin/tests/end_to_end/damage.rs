@@ -27,6 +27,25 @@ fn at<'w>(address: &'w str, words: &[&'w str]) -> Vec<&'w str> {
 }
 
 #[test]
+fn records_beside_a_damaged_one_are_printed() {
+    let mut server = Server::tyrant("casket.tch", &[]);
+    let address = server.address();
+    let tyrant = |words: &[&'static str]| at(&address, words);
+    for (key, value) in [("key1", "one"), ("bad", "the bad value"), ("key2", "two")] {
+        succeed("tyrant", &["put", key, value, "--server", &address]);
+    }
+    assert!(server.end(rustix::process::Signal::TERM).success());
+    server.restart();
+    spoil(&server.folder.path().join("casket.tch"), b"bad value");
+    let got = run("tyrant", &tyrant(&["get", "key1", "bad", "key2"]));
+    assert_eq!(got.stdout, b"key1\tone\nkey2\ttwo\n");
+    assert_eq!(got.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&got.stderr);
+    assert!(error.contains("1 key without a result: \"bad\""), "{error}");
+    assert!(error.contains("a record cannot be read"), "{error}");
+}
+
+#[test]
 fn a_damaged_record_is_an_error_on_the_command_line_and_one_line_in_the_log() {
     let mut server = Server::tyrant("casket.tcb", &[]);
     let address = server.address();

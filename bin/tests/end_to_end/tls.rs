@@ -116,11 +116,16 @@ fn the_servers_of_a_replication_tree_may_have_authorities_of_their_own() {
     let replica = serve("casket.tch", &other.server(&["127.0.0.1"]), &following);
     let arguments = ["replicas", "--server", &address, "--tls-ca", text(&file)];
     let own = format!("{},tls-ca={}", replica.address(), text(&other_file));
-    let tree = wait_for("the replica", || {
-        let tree = succeed("tyrant", &[&arguments[..], &["--for", &own]].concat());
-        tree.contains("streaming").then_some(tree)
+    let (tree, errors) = wait_for("the replica", || {
+        let output = run("tyrant", &[&arguments[..], &["--for", &own]].concat());
+        let tree = String::from_utf8(output.stdout).expect("text");
+        tree.contains("streaming").then_some((tree, output.stderr))
     });
-    assert!(!tree.contains("does not answer"), "{tree}");
+    assert!(!tree.contains("does not answer") && errors.is_empty(), "{tree}");
+    // Options for a server that is not there are named.
+    let elsewhere = run("tyrant", &[&arguments[..], &["--for", "127.0.0.1:1,tls"]].concat());
+    let errors = String::from_utf8_lossy(&elsewhere.stderr);
+    assert!(errors.contains("--for 127.0.0.1:1 had no effect"), "{errors}");
     let output = run("tyrant", &arguments);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && error.contains("1 server does not"), "{output:?}");
@@ -411,9 +416,11 @@ fn a_servers_certificate_of_an_authority_is_a_warning_until_it_is_replaced() {
     server.signal(Signal::HUP);
     let ends = format!("no warning any more: certificate of an authority in {certificate}");
     wait_for(&ends, || server.log().contains(&ends).then_some(()));
-    // A reload warns, too.
+    // A reload warns, too, also the one who asked for it.
     replace(&own);
-    server.signal(Signal::HUP);
+    let reload = ["reload", "--server", &server.address(), "--tls-insecure"];
+    let report = succeed("tyrant", &reload);
+    assert!(report.contains("warning: the certificate in "), "{report}");
     wait_for("another warning", || (server.log().matches(&begins).count() == 2).then_some(()));
 }
 
@@ -438,7 +445,11 @@ fn settings_of_tls_that_cannot_be_in_effect_are_named() {
         (&["--tls-optional"], "tls-optional: requires tls-cert"),
         (
             &["--tls-cert", certificate, "--tls-key", key, "--unix", "s"],
-            "requires host or tls-port",
+            "requires port, host or tls-port",
+        ),
+        (
+            &["--tls-cert", certificate, "--tls-key", key, "--tls-port", "1978"],
+            "tls-port: 1978 is that of setting port too; choose another",
         ),
         (&["--master-tls-insecure"], "master-tls-insecure: requires master-tls"),
     ] {

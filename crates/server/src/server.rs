@@ -112,16 +112,17 @@ impl Handle {
     }
 
     /// Reads the certificates again, for the connections that follow. Those that are open keep
-    /// theirs. If it fails, the certificates remain as they were. Returns whether there are any.
-    pub fn reload_certificates(&self) -> Result<bool> {
+    /// theirs. If it fails, the certificates remain as they were. Returns what is wrong with them, a
+    /// text each, or `None` if there are none.
+    pub fn reload_certificates(&self) -> Result<Option<Vec<String>>> {
         let hub = self.hub.upgrade();
         match hub.as_ref().and_then(|hub| hub.shared.certificates.as_ref()) {
             Some(certificates) => {
                 certificates.reload().map_err(Error::Tls)?;
                 hub.iter().for_each(|hub| hub.shared.warnings.wake());
-                Ok(true)
+                Ok(hub.as_ref().map(|hub| warnings::texts_of_certificates(&hub.shared)))
             }
-            None => Ok(false),
+            None => Ok(None),
         }
     }
 }

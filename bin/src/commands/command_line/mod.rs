@@ -3,6 +3,7 @@
 
 mod errors;
 mod examples;
+mod foreign_options;
 pub(super) mod groups;
 mod implicit_serve;
 mod similar;
@@ -73,7 +74,10 @@ pub(super) fn parse(words: Vec<OsString>) -> Result<Arguments, Error> {
     let words = implicit_serve::complete(&mut command, words)?;
     let parsed = command.try_get_matches_from_mut(&words);
     let parsed = parsed.and_then(|matches| Arguments::from_arg_matches(&matches));
-    parsed.map_err(|error| errors::explain(error.format(&mut command), &command, &words))
+    parsed.map_err(|error| {
+        let error = errors::explain(error.format(&mut command), &command, &words);
+        foreign_options::explain(error, &command, &words)
+    })
 }
 
 #[cfg(test)]

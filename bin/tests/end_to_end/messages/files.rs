@@ -63,7 +63,16 @@ fn a_path_at_which_there_is_nothing() {
             1,
             &["cannot write /dev/full: No space left on device (os error 28); free space"],
         ),
-        ("tyrant export good.tch lines.csv", 2, &["CSV is not a format of export: name a file"]),
+        (
+            "tyrant export good.tch lines.csv",
+            2,
+            &["the suffix .csv is that of no format", "\"tyrant search --csv\""],
+        ),
+        (
+            "tyrant export good.tch lines.json",
+            2,
+            &["the suffix .json is that of no format", ".jsonl"],
+        ),
         ("tyrant export good.tch no/lines.tsv", 1, &["cannot create no/lines.tsv", "; check the"]),
         ("tyrant backup list no", 1, &["there is no backup repository no: check the path"]),
         ("tyrant backup verify no", 1, &["there is no backup repository no: check the path"]),

@@ -307,7 +307,7 @@ fn files_of_users() {
         (
             "tyrant user list --users no",
             1,
-            &["cannot read the users in no: No such file", "; check the path"],
+            &["there is no file of users no: \"tyrant user add NAME\" makes it", "--users FILE"],
         ),
         // Before it asks for a password, which here is empty.
         (

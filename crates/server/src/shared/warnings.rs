@@ -182,12 +182,7 @@ pub(crate) fn look(shared: &Shared) -> Found {
             warnings.extend(disk.warning(shared.live.disk_free_warning_percent()));
         }
     }
-    if let (Some(tls), Some(certificates)) = (&shared.config.tls, &shared.certificates) {
-        let file = &tls.files.certificates;
-        let now = SystemTime::now();
-        warnings.extend(certificate_end.and_then(|end| certificate_warning(file, end, now)));
-        warnings.extend(certificates.is_authority().then(|| authority_warning(file)));
-    }
+    warnings.extend(of_certificates(shared));
     let scripts = shared.scripts.get().and_then(Weak::upgrade);
     let missing = scripts.map(|scripts| scripts.missing_functions()).unwrap_or_default();
     warnings.extend(missing.into_iter().map(|function| Warning {
@@ -202,6 +197,23 @@ pub(crate) fn look(shared: &Shared) -> Found {
     let notices = shared.config.notices.iter();
     warnings.extend(notices.map(|text| Warning { subject: text.clone(), text: text.clone() }));
     Found { disks, certificate_end, warnings }
+}
+
+/// Returns what is wrong with the present certificates of a server.
+fn of_certificates(shared: &Shared) -> Vec<Warning> {
+    let (Some(tls), Some(certificates)) = (&shared.config.tls, &shared.certificates) else {
+        return Vec::new();
+    };
+    let file = &tls.files.certificates;
+    let now = SystemTime::now();
+    let end = certificates.expires().and_then(|end| certificate_warning(file, end, now));
+    let authority = certificates.is_authority().then(|| authority_warning(file));
+    end.into_iter().chain(authority).collect()
+}
+
+/// Returns the texts of the warnings about the present certificates of a server.
+pub(crate) fn texts_of_certificates(shared: &Shared) -> Vec<String> {
+    of_certificates(shared).into_iter().map(|warning| warning.text).collect()
 }
 
 fn certificate_warning(file: &Path, end: SystemTime, now: SystemTime) -> Option<Warning> {

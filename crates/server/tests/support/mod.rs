@@ -138,7 +138,7 @@ impl Running {
     }
 
     /// Reads the certificates again. Returns whether there are any.
-    pub(crate) fn reload_certificates(&self) -> server::Result<bool> {
+    pub(crate) fn reload_certificates(&self) -> server::Result<Option<Vec<String>>> {
         self.handle.reload_certificates()
     }
 

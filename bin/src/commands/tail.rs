@@ -48,7 +48,8 @@ Examples:
 pub(super) struct Tail {
     #[command(flatten)]
     server: ServerArgument,
-    /// Begin at this time: as in 2026-11-21T12:30:08Z, the seconds or microseconds since 1970, or now
+    /// Begin at this time: as in 2026-11-21T12:30:08Z, the seconds or microseconds since 1970, or
+    /// now
     #[arg(long, value_name = "TIME", default_value = "now", value_parser = timestamp)]
     from: u64,
     /// Print lines in this format

@@ -112,8 +112,8 @@ impl Handle {
     }
 
     /// Reads the certificates again, for the connections that follow. Those that are open keep
-    /// theirs. If it fails, the certificates remain as they were. Returns what is wrong with them, a
-    /// text each, or `None` if there are none.
+    /// theirs. If it fails, the certificates remain as they were. Returns what is wrong with them,
+    /// a text each, or `None` if there are none.
     pub fn reload_certificates(&self) -> Result<Option<Vec<String>>> {
         let hub = self.hub.upgrade();
         match hub.as_ref().and_then(|hub| hub.shared.certificates.as_ref()) {

@@ -5,13 +5,13 @@ use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use std::ffi::OsString;
 
-/// What runs a server in the background.
+/// The way to run a server in the background.
 const DAEMON: &str = "a service manager runs it in the background, or \"tyrant serve ... &\"";
-/// Where the largest size of a database is.
+/// The place of a database's largest size.
 const SIZE: &str = "a limit of a database is in its name, as in casket.tch#capsiz=1g";
-/// Where the name of a database is.
+/// The place of a database's name.
 const NAME: &str = "the name of the database needs no option: tyrant serve folder/casket.tch";
-/// Where the password of a login is.
+/// The place of a login's password.
 const PASSWORD: &str = "the password is in TYRANT_PASSWORD or --credentials FILE, or it is typed";
 
 /// Options of other programs, each with an option of a command, and what is written here in its

@@ -196,3 +196,20 @@ fn a_refused_upload_is_refused_before_its_body_arrives() {
         refused(&mut client, status);
     }
 }
+
+#[test]
+fn a_body_of_an_unknown_method_is_not_waited_for() {
+    let server = start(support::memory());
+    for method in ["UNKNOWN", "PROPFIND"] {
+        let mut client = server.connect();
+        let length = 16 * LONG;
+        client.send(
+            format!("{method} /k HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\nx")
+                .as_bytes(),
+        );
+        let reply = String::from_utf8(client.read_to_end()).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 405 Method Not Allowed\r\n"), "{reply}");
+        assert!(reply.contains("\r\nAllow: "), "{reply}");
+        assert!(reply.contains("\r\nConnection: close\r\n"), "{reply}");
+    }
+}

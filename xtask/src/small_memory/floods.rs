@@ -40,6 +40,16 @@ const REMEMBERED_BYTES: usize = 8 << 10;
 const WEBDAV_REQUESTS: usize = 60;
 const LONG_BYTES: usize = 4 << 20;
 
+/// Bytes of one that is refused.
+const LONGEST_BYTES: usize = 16 << 20;
+
+/// Place of the status in a reply, and those of a server that has too much to do.
+const STATUS: std::ops::Range<usize> = 9..12;
+const OVERLOADED: [&str; 3] = ["423", "503", "507"];
+
+/// Place of the number of a request in its target.
+const NUMBER: &str = "{}";
+
 /// Files in the folder that is listed.
 const FILES: usize = 2000;
 
@@ -228,6 +238,7 @@ fn webdav(programs: &Path) -> Result<()> {
         ensure!(reply == "STORED", "a write was answered with {reply:?}");
     }
     let long = vec![b'x'; LONG_BYTES];
+    let longest = vec![b'x'; LONGEST_BYTES];
     let nested = format!("<?xml version=\"1.0\"?>{}", "<a xmlns=\"x:\">".repeat(200_000));
     let property = format!(
         "<?xml version=\"1.0\"?><D:propertyupdate xmlns:D=\"DAV:\" xmlns:x=\"x:\"><D:set><D:prop>\
@@ -243,30 +254,50 @@ fn webdav(programs: &Path) -> Result<()> {
         });
         Ok(())
     };
-    let flood = |line: &'static str, headers: &'static str, body: Vec<u8>, requests: usize| {
+    let flood = |line: &'static str,
+                 headers: &'static str,
+                 body: Vec<u8>,
+                 (requests, statuses): (usize, &[&str])| {
         let name = format!("WebDAV's {}", line.split(' ').next().unwrap_or(line));
         let flood = |client: usize| {
             for number in 0..requests {
-                let line = line.replace('N', &format!("{client}-{number}"));
-                // Which status it has depends on what else is under way.
-                send(&line, headers, &body)?;
+                let line = line.replace(NUMBER, &format!("{client}-{number}"));
+                let reply = send(&line, headers, &body)?;
+                let status = reply.get(STATUS).unwrap_or_default().escape_ascii().to_string();
+                let is_expected = statuses.contains(&&*status) || OVERLOADED.contains(&&*status);
+                ensure!(is_expected, "{line} was answered with {:?}", {
+                    reply[..reply.len().min(200)].escape_ascii().to_string()
+                });
             }
             Ok(())
         };
         beside(&mut server, &name, CLIENTS, flood, ordinary)
     };
-    let floods: [(&str, &str, Vec<u8>, usize); 7] = [
-        ("PROPFIND /d", "Depth: 1\r\n", Vec::new(), WEBDAV_REQUESTS / 20),
-        ("PROPFIND /", "Depth: infinity\r\n", Vec::new(), WEBDAV_REQUESTS / 20),
-        ("LOCK /d/lock-N", "Depth: 0\r\nTimeout: Infinite\r\n", lock.into(), WEBDAV_REQUESTS / 2),
-        ("PROPPATCH /d/file-1", "", property.into(), WEBDAV_REQUESTS / 10),
-        ("PROPFIND /d/file-1", "Depth: 0\r\n", nested.into(), WEBDAV_REQUESTS / 20),
-        ("PUT /d/put-N", "", long, 1),
-        ("COPY /d", "Destination: /copy\r\nOverwrite: T\r\n", Vec::new(), 1),
+    let floods: [(&str, &str, Vec<u8>, (usize, &[&str])); 10] = [
+        ("PROPFIND /d", "Depth: 1\r\n", Vec::new(), (WEBDAV_REQUESTS / 20, &["207"])),
+        ("PROPFIND /", "Depth: infinity\r\n", Vec::new(), (WEBDAV_REQUESTS / 20, &["207"])),
+        (
+            "LOCK /d/lock-{}",
+            "Depth: 0\r\nTimeout: Infinite\r\n",
+            lock.into(),
+            (WEBDAV_REQUESTS / 2, &["200", "201"]),
+        ),
+        ("PROPPATCH /d/file-1", "", property.into(), (WEBDAV_REQUESTS / 10, &["413"])),
+        ("PROPFIND /d/file-1", "Depth: 0\r\n", nested.into(), (WEBDAV_REQUESTS / 20, &["413"])),
+        ("PROPFIND /d/file-2", "Depth: 0\r\n", longest.clone(), (2, &["413"])),
+        ("UNKNOWN /d/file-2", "", longest.clone(), (2, &["405"])),
+        ("PUT /d/put-{}", "", long, (1, &["201"])),
+        (
+            "COPY /d",
+            "Destination: /copy\r\nOverwrite: T\r\n",
+            Vec::new(),
+            (1, &["201", "204", "207"]),
+        ),
+        ("PUT /d/longest-{}", "", longest, (1, &["201"])),
     ];
     let mut flood = flood;
-    floods.into_iter().try_for_each(|(line, headers, body, requests)| {
-        flood(line, headers, body, requests).with_context(|| line.to_owned())
+    floods.into_iter().try_for_each(|(line, headers, body, expected)| {
+        flood(line, headers, body, expected).with_context(|| line.to_owned())
     })
 }
 

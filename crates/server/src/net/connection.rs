@@ -496,6 +496,12 @@ impl Connection {
         self.charge.set(bytes)
     }
 
+    /// Charges the budget for the buffers and further bytes. Returns whether the budget allows it.
+    pub(crate) fn charge_beside(&mut self, bytes: usize) -> bool {
+        let bytes = self.buffered_bytes() + bytes;
+        self.charge.set(bytes)
+    }
+
     #[inline]
     fn buffered_bytes(&self) -> usize {
         let buffers = self.input.capacity() + self.output.capacity();

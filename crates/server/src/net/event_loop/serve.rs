@@ -34,6 +34,20 @@ use wire::{Class, RequestKind};
 /// Incomplete requests shorter than this many bytes are kept without spare capacity.
 const SHORT_INPUT_BYTES: usize = BUFFER_BYTES / 2;
 
+/// Makes room for the bytes of a read in the taken input of a connection. It grows by what has
+/// arrived, not by what a client announces. Returns whether the budget allows it: the buffers of
+/// all connections must not be over it even for the time of a read.
+#[cold]
+fn grow(connection: &mut Connection, input: &mut Vec<u8>) -> bool {
+    let wanted = (input.len() + BUFFER_BYTES).max(2 * input.len());
+    if connection.charge_beside(wanted) {
+        input.reserve_exact(wanted - input.len());
+        return true;
+    }
+    out_of_memory(connection);
+    false
+}
+
 /// Returns the task to execute a request of a connection, with its session.
 fn request_task(
     token: Token,
@@ -79,9 +93,10 @@ impl LoopState {
     fn receive(&mut self, token: Token, connection: &mut Connection) {
         let fresh = connection.input.is_empty();
         let mut input = std::mem::take(if fresh { &mut self.input } else { &mut connection.input });
+        if input.capacity() - input.len() < BUFFER_BYTES && !grow(connection, &mut input) {
+            return;
+        }
         let received_bytes = if matches!(connection.transport, Transport::Plain) {
-            // The buffer grows by what has arrived, not by what a client announces.
-            input.reserve(BUFFER_BYTES);
             let received =
                 recv(connection.socket(), spare_capacity(&mut input), RecvFlags::empty());
             self.note_received(connection, received.map(|(_, bytes)| bytes))

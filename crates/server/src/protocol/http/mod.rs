@@ -90,7 +90,8 @@ fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
             };
             if let Some((head, length)) = &head {
                 // The body of a refused request is not waited for.
-                let refused = refuse_foreign(context, head, input, output);
+                let refused = refuse_foreign(context, head, input, output)
+                    .or_else(|| refuse_method(context, head, input, output));
                 let begun = refused
                     .or_else(|| upload::begin(context, (head, *length), input, needed, output));
                 if let Some(step) = begun {
@@ -132,6 +133,21 @@ fn refuse_foreign(
     } else {
         reply::last_text(output, foreign.status(), foreign.text());
     }
+    Some(Step::Executed { bytes: input.len(), next: Next::Refuse })
+}
+
+/// Refuses a request with a method that the server does not have. The rest of its connection is
+/// ignored. Returns `None` for all others.
+fn refuse_method(
+    context: &Context<'_>,
+    head: &Head<'_>,
+    input: &[u8],
+    output: &mut Vec<u8>,
+) -> Option<Step> {
+    if !matches!(head.method, Method::Dav | Method::Other) {
+        return None;
+    }
+    method_not_allowed(context, true, output);
     Some(Step::Executed { bytes: input.len(), next: Next::Refuse })
 }
 
@@ -267,7 +283,7 @@ fn execute(
         }
         Method::Options => Command::Stat,
         Method::Dav | Method::Other => {
-            method_not_allowed(context, output);
+            method_not_allowed(context, false, output);
             return Ok(Next::GoOn);
         }
     };
@@ -405,11 +421,14 @@ fn options(context: &Context<'_>, output: &mut Vec<u8>) {
 }
 
 /// Tokyo Tyrant closed the connection without a reply.
-fn method_not_allowed(context: &Context<'_>, output: &mut Vec<u8>) {
+fn method_not_allowed(context: &Context<'_>, closes: bool, output: &mut Vec<u8>) {
     context.counters.count(Count::Refused);
     reply::status_line(output, Status::MethodNotAllowed);
     reply::header(output, "Allow", &allowed(context));
     reply::header(output, "Content-Length", "0");
+    if closes {
+        reply::header(output, "Connection", "close");
+    }
     reply::end_of_headers(output);
 }
 

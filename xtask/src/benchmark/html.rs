@@ -39,7 +39,7 @@ svg .line.durable { stroke-dasharray: 6 4; }
 ";
 
 /// Returns text in which no character has a meaning in HTML or SVG.
-pub(super) fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -49,7 +49,7 @@ pub(super) fn escaped(text: &str) -> String {
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
             // Other control characters are in no HTML.
-            c if c.is_control() => escaped.push(' '),
+            c if c.is_control() && !c.is_whitespace() => escaped.push(' '),
             c => escaped.push(c),
         }
     }

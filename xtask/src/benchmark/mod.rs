@@ -17,6 +17,8 @@ mod sample;
 mod svg;
 mod table;
 
+pub(crate) use html::escaped;
+
 use crate::programs::{Profile, build, run, succeeds, target_folder, workspace};
 use crate::requirements;
 use anyhow::{Context, Result, bail, ensure};

@@ -26,6 +26,7 @@ impl Need {
             Self::SemverChecks => "cargo-semver-checks",
             Self::Capi => "valgrind, and compilers of C++ and Go",
             Self::PythonPackage => "tools of the Python package",
+            Self::Mdbook => "mdBook",
         }
     }
 
@@ -39,6 +40,7 @@ impl Need {
             Self::SemverChecks => library::install_semver_checks(),
             Self::Capi => capi::install(),
             Self::PythonPackage => python::install(),
+            Self::Mdbook => requirements::mdbook().map(drop),
         }
     }
 }

@@ -26,6 +26,8 @@ pub(super) enum Need {
     Capi,
     /// Tools of the Python package.
     PythonPackage,
+    /// mdBook.
+    Mdbook,
 }
 
 /// A suite.
@@ -262,6 +264,13 @@ const OWN: &[Own] = &[
         arguments: &["console", "--debug"],
         needs: &[Need::Programs, Need::Browser],
         load: Load::Waiting,
+    },
+    Own {
+        name: "site",
+        about: "the site of the pages, which lists all of them",
+        arguments: &["site"],
+        needs: &[Need::Mdbook],
+        load: Load::Busy,
     },
 ];
 

@@ -115,26 +115,31 @@ fn functions(tree: &Tree) -> HashSet<&str> {
 }
 
 /// Returns the targets of links without scheme.
-fn links(prose: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn links(prose: &str) -> impl Iterator<Item = &str> {
     let targets = prose.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
     targets.filter(|target| !target.contains("://"))
 }
 
-/// Returns whether the file, and the heading after a `#`, are there.
-fn target_is_there(tree: &Tree, page: &str, target: &str) -> bool {
-    let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+/// Returns the path from the root to which a link of a page leads; `None` above the root.
+pub(crate) fn resolved(page: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = page.split('/').collect();
     if !path.is_empty() {
         parts.pop();
     }
     for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
-        if part != ".." {
+        if part == ".." {
+            parts.pop()?;
+        } else {
             parts.push(part);
-        } else if parts.pop().is_none() {
-            return false;
         }
     }
-    let path = parts.join("/");
+    Some(parts.join("/"))
+}
+
+/// Returns whether the file, and the heading after a `#`, are there.
+fn target_is_there(tree: &Tree, page: &str, target: &str) -> bool {
+    let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+    let Some(path) = resolved(page, path) else { return false };
     if heading.is_empty() {
         return tree.paths.contains(&path) || tree.folders.contains(&path);
     }

@@ -12,7 +12,9 @@ mod words;
 
 use crate::programs::workspace;
 use anyhow::{Result, bail};
-use tree::Tree;
+
+pub(crate) use citations::{links, resolved};
+pub(crate) use tree::Tree;
 
 /// Breach of a rule. Shown as `FILE:LINE: what is wrong, and what to do`.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,18 +10,18 @@ const PAGES: [&str; 2] = ["CONTRIBUTING.md", "README.md"];
 /// Ends of the names of text files, which rules read. All others are known by path only.
 const READ: &[&str] = &[".rs", ".md", "Cargo.toml"];
 
-pub(super) struct Tree {
+pub(crate) struct Tree {
     /// Paths of all files, from the root, with `/` between folders.
-    pub(super) paths: BTreeSet<String>,
+    pub(crate) paths: BTreeSet<String>,
     /// Paths of all folders.
-    pub(super) folders: BTreeSet<String>,
+    pub(crate) folders: BTreeSet<String>,
     /// Paths and texts of the files that rules read, by path.
-    pub(super) texts: Vec<(String, String)>,
+    pub(crate) texts: Vec<(String, String)>,
 }
 
 impl Tree {
     /// Reads what is below `root`, but for hidden folders and what Cargo builds.
-    pub(super) fn read(root: &Path) -> Result<Self> {
+    pub(crate) fn read(root: &Path) -> Result<Self> {
         let mut tree = Self { paths: BTreeSet::new(), folders: BTreeSet::new(), texts: Vec::new() };
         let mut folders = vec![String::new()];
         while let Some(folder) = folders.pop() {

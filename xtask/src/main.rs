@@ -155,7 +155,7 @@ enum Command {
         build: Build,
     },
     /// Run the experiments beside memcached, Redis, MariaDB and embedded stores, and write
-    /// `docs/benchmarks.md` and `docs/benchmarks.html`.
+    /// `docs/benchmarks.md` and its charts.
     Benchmark(benchmark::Options),
     /// Back up a server under writes, restore, and check that the result is a past state.
     Backup {

@@ -1,5 +1,7 @@
 //! Experiments: the program, sizes and servers of each.
 
+use super::results::Measure::{self, CpuUsPerOperation, MemoryMb, OperationsPerSecond, P50Us};
+
 /// Sizes of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
@@ -26,6 +28,8 @@ pub(super) struct Experiment {
     options: &'static str,
     quick: &'static str,
     full: &'static str,
+    /// Measures that have a chart; the first percentile has all of them.
+    pub(super) charts: &'static [Measure],
     /// Servers that the experiment does not have, and the reason.
     pub(super) absent: &'static [(&'static str, &'static str)],
 }
@@ -68,10 +72,6 @@ impl Experiment {
     }
 }
 
-/// Reason for servers that only some experiments have.
-const DISK_BOUND_ONLY: (&str, &str) =
-    ("MariaDB", "it is measured where data are beyond memory, and where reads are many");
-
 /// All experiments, in the order of the pages.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
@@ -84,7 +84,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         options: "--suite inserts --servers tyrant,memcached,redis",
         quick: "--rounds 1 --seconds 0.2 --warm-up-seconds 0.05",
         full: "--rounds 3 --seconds 0.7 --warm-up-seconds 0.2",
-        absent: &[DISK_BOUND_ONLY],
+        charts: &[OperationsPerSecond, CpuUsPerOperation, MemoryMb, P50Us],
+        absent: &[],
     },
     Experiment {
         name: "beyond-memory",
@@ -99,6 +100,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
                   --servers tyrant,mariadb,memcached-extstore,tyrant-durable,mariadb-durable",
         quick: "--keys 60000 --limit-mib 192 --rounds 1 --seconds 0.3 --warm-up-seconds 0.1",
         full: "--keys 600000 --limit-mib 256 --rounds 3 --seconds 2 --warm-up-seconds 0.3",
+        charts: &[OperationsPerSecond, P50Us],
         absent: &[
             ("Redis", "it keeps all records in memory"),
             ("memcached, durable", "it has no durable writes"),
@@ -115,6 +117,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
                   --servers tyrant,memcached,redis,mariadb",
         quick: "--rounds 1 --seconds 0.2 --warm-up-seconds 0.05",
         full: "--rounds 3 --seconds 0.7 --warm-up-seconds 0.2",
+        charts: &[OperationsPerSecond, P50Us],
         absent: &[],
     },
     Experiment {
@@ -127,7 +130,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         options: "--suite issue --servers tyrant,memcached,redis",
         quick: "--keys 20000 --rounds 1 --seconds 0.1 --warm-up-seconds 0.05",
         full: "--keys 200000 --rounds 3 --seconds 0.5 --warm-up-seconds 0.1",
-        absent: &[DISK_BOUND_ONLY],
+        charts: &[OperationsPerSecond, CpuUsPerOperation],
+        absent: &[],
     },
     Experiment {
         name: "mailings",
@@ -139,7 +143,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         options: "--clients 8",
         quick: "--addresses 5000 --lookups 5000 --rounds 1",
         full: "--addresses 300000 --lookups 300000 --rounds 3",
-        absent: &[DISK_BOUND_ONLY],
+        charts: &[OperationsPerSecond, P50Us],
+        absent: &[],
     },
     Experiment {
         name: "scans",
@@ -152,7 +157,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         options: "",
         quick: "--records 20000 --rounds 1",
         full: "--records 1000000 --rounds 3",
-        absent: &[("memcached", "it has no request for all records"), DISK_BOUND_ONLY],
+        charts: &[OperationsPerSecond, CpuUsPerOperation],
+        absent: &[("memcached", "it has no request for all records")],
     },
     Experiment {
         name: "queries",
@@ -164,7 +170,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         options: "",
         quick: "--rows 5000 --times 20 --rounds 1",
         full: "--rows 300000 --times 100 --rounds 3",
-        absent: &[("memcached, Redis", "they have no tables"), DISK_BOUND_ONLY],
+        charts: &[OperationsPerSecond],
+        absent: &[("memcached, Redis", "they have no tables")],
     },
     Experiment {
         name: "embedded",
@@ -178,6 +185,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
                   --stores cabinet,cabinet-tree,tc,tc-mapped,lmdb,rocksdb,redb,fjall",
         quick: "--records 20000 --rounds 1",
         full: "--records 1000000 --rounds 2",
+        charts: &[OperationsPerSecond, MemoryMb],
         absent: &[],
     },
     Experiment {
@@ -191,6 +199,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
                   --stores cabinet,cabinet-tree,cabinet-fixed,tc-mapped,tc-fixed",
         quick: "--records 20000 --rounds 1",
         full: "--records 1000000 --rounds 3",
+        charts: &[OperationsPerSecond, CpuUsPerOperation],
         absent: &[],
     },
     Experiment {
@@ -204,6 +213,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
                   --writes-per-second 100000",
         quick: "--churn-records 20000 --rounds 1 --seconds 0.2",
         full: "--churn-records 300000 --rounds 3 --seconds 1",
+        charts: &[P50Us],
         absent: &[],
     },
 ];

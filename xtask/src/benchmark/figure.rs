@@ -32,12 +32,13 @@ pub(super) fn or_none(number: Option<f64>) -> String {
     number.map_or(NONE.into(), figure)
 }
 
-/// Returns a number for an axis: a figure without trailing zeros.
-pub(super) fn tick(number: f64) -> String {
-    let text = figure(number);
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
+/// Returns a round number for an axis, with `k` for thousands and `M` for millions.
+pub(super) fn short(number: f64) -> String {
+    match number {
+        size if size >= 1e6 => format!("{}M", size / 1e6),
+        size if size >= 1e3 => format!("{}k", size / 1e3),
+        // A step may be a sum of parts that are not exact.
+        size => format!("{}", (size * 1e6).round() / 1e6),
     }
 }
 
@@ -50,7 +51,8 @@ mod tests {
         let numbers = [1_234_567.8, 999.6, 12.34, 1.234, 0.00321, 0.0, -4321.0, f64::NAN];
         let texts = ["1,234,568", "1,000", "12.3", "1.23", "0.0032", "0.00", "-4,321", "-"];
         assert_eq!(numbers.map(figure), texts);
-        assert_eq!([0.0, 5.0, 2.5, 1000.0].map(tick), ["0", "5", "2.5", "1,000"]);
+        let short = [0.0, 0.1 + 0.2, 5.0, 1500.0, 2e7].map(short);
+        assert_eq!(short, ["0", "0.3", "5", "1.5k", "20M"]);
         assert_eq!([or_none(None), or_none(Some(1.0))], ["-", "1.00"]);
     }
 }

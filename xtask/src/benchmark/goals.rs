@@ -1,8 +1,8 @@
 //! Goals, from `xtask/src/benchmark/goals.toml`, and whether the results reach them.
 
 use super::experiments::named;
-use super::figure::figure;
-use super::results::{Measure, Results, Run, data_bytes, median_of, ratio_within_rounds};
+use super::measured::{Measured, data_bytes, median_of, ratio_within_rounds, rounded};
+use super::results::{Measure, Missed, Outcome};
 use crate::measurement::Measurement;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 pub(super) struct Goal {
     pub(super) asked: String,
-    experiment: String,
+    pub(super) experiment: String,
     case: String,
     server: String,
     measure: Measure,
@@ -26,7 +26,7 @@ pub(super) struct Goal {
     times_data: bool,
     at_least: Option<f64>,
     at_most: Option<f64>,
-    why_not: Option<String>,
+    pub(super) why_not: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -35,16 +35,15 @@ struct Goals {
     goal: Vec<Goal>,
 }
 
-/// Outcome of a goal, as text.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Outcome {
-    pub(super) reached: String,
-    pub(super) why_not: String,
-}
-
 /// Returns all goals.
 pub(super) fn goals() -> Result<Vec<Goal>> {
     parse(include_str!("goals.toml"))
+}
+
+/// Compares the measurements of an experiment with its goals.
+pub(super) fn outcomes(goals: &[Goal], experiment: &str, run: &Measured) -> Vec<Outcome> {
+    let of_experiment = goals.iter().filter(|goal| goal.experiment == experiment);
+    of_experiment.map(|goal| goal.outcome(run)).collect()
 }
 
 fn parse(text: &str) -> Result<Vec<Goal>> {
@@ -54,8 +53,8 @@ fn parse(text: &str) -> Result<Vec<Goal>> {
         let divisors = [times_case.is_some(), *times_data, !goal.peers.is_empty()];
         let divisors = divisors.into_iter().filter(|is_named| *is_named).count();
         ensure!(divisors <= 1, "{asked}: peers, times_case or times_data");
-        let is_of_bytes = goal.measure == Measure::DiskBytes;
-        ensure!(is_of_bytes || !times_data, "{asked}: times_data is of disk_bytes");
+        let is_of_bytes = goal.measure == Measure::DiskMb;
+        ensure!(is_of_bytes || !times_data, "{asked}: times_data is of disk MB");
         ensure!(at_least.is_some() != at_most.is_some(), "{asked}: either at_least or at_most");
         ensure!(named(experiment).is_some(), "{asked}: no experiment {experiment}");
     }
@@ -63,48 +62,30 @@ fn parse(text: &str) -> Result<Vec<Goal>> {
 }
 
 impl Goal {
-    /// Compares the goal with the results.
-    pub(super) fn outcome(&self, results: &Results) -> Outcome {
-        let outcome = |reached: String, why_not: &str| Outcome { reached, why_not: why_not.into() };
-        let Some(run) = results.run(&self.experiment) else {
-            return outcome("not measured".into(), "the experiment was not run");
+    /// Compares the goal with the measurements of its experiment.
+    fn outcome(&self, run: &Measured) -> Outcome {
+        let ours = run.measurements.iter();
+        let ours = ours.filter(|one| one.server == self.server && one.case.contains(&self.case));
+        let ratios: Vec<_> =
+            ours.filter_map(|one| Some((one, rounded(self.ratio(run, one)?)))).collect();
+        let bound = |choose: fn(f64, f64) -> f64| {
+            ratios.iter().map(|(_, ratio)| *ratio).reduce(choose).unwrap_or_default()
         };
-        if let Some(failure) = &run.failure {
-            return outcome("not measured".into(), failure);
+        let is_missed =
+            |(one, ratio): &&(&Measurement, f64)| one.errors > 0 || !self.is_reached(*ratio);
+        let missed =
+            |(one, ratio): &(&Measurement, f64)| Missed { case: one.case.clone(), ratio: *ratio };
+        Outcome {
+            asked: self.asked.clone(),
+            cases: ratios.len(),
+            least: bound(f64::min),
+            most: bound(f64::max),
+            missed: ratios.iter().filter(is_missed).map(missed).collect(),
         }
-        let ratios: Vec<_> = run
-            .measurements
-            .iter()
-            .filter(|one| one.server == self.server && one.case.contains(&self.case))
-            .filter_map(|one| Some((one, self.ratio(run, one)?)))
-            .collect();
-        let least = ratios.iter().map(|(_, ratio)| *ratio).reduce(f64::min);
-        let most = ratios.iter().map(|(_, ratio)| *ratio).reduce(f64::max);
-        let (Some(least), Some(most)) = (least, most) else {
-            return outcome("not measured".into(), "no peer that kept all records");
-        };
-        let missed: Vec<String> = ratios
-            .iter()
-            .filter(|(_, ratio)| !self.is_reached(*ratio))
-            .map(|(one, ratio)| format!("{} {}", one.case, figure(*ratio)))
-            .collect();
-        let span = if ratios.len() == 1 {
-            figure(least)
-        } else {
-            format!("{} to {}", figure(least), figure(most))
-        };
-        let errors = ratios.iter().any(|(one, _)| one.errors > 0);
-        let errors = if errors { "; with errors" } else { "" };
-        if missed.is_empty() {
-            return outcome(format!("yes: {span} times{errors}"), "");
-        }
-        let count = format!("{} of {} cases", missed.len(), ratios.len());
-        let reached = format!("not in {count}: {}; {span} times{errors}", missed.join("; "));
-        outcome(reached, self.why_not.as_deref().unwrap_or("not examined"))
     }
 
     /// Returns the ratio that the goal bounds, if both figures were measured.
-    fn ratio(&self, run: &Run, one: &Measurement) -> Option<f64> {
+    fn ratio(&self, run: &Measured, one: &Measurement) -> Option<f64> {
         if let Some(case) = &self.times_case {
             return ratio_within_rounds(one, run.get(case, &one.server)?, self.measure);
         }
@@ -131,12 +112,13 @@ mod tests {
         parse(&text).expect("a goal").remove(0)
     }
 
-    fn outcome(rest: &str) -> (String, String) {
-        let Outcome { reached, why_not } = goal(rest).outcome(&sample::results());
-        (reached, why_not)
-    }
+    const RATE: &str = "experiment = \"inserts\"\nmeasure = \"op/s\"\n";
 
-    const RATE: &str = "experiment = \"inserts\"\nmeasure = \"operations_per_second\"\n";
+    /// Returns the least and greatest ratio of a goal, and the cases that miss it.
+    fn outcome(rest: &str, run: &Measured) -> (f64, f64, Vec<String>) {
+        let Outcome { least, most, missed, .. } = goal(rest).outcome(run);
+        (least, most, missed.into_iter().map(|one| one.case).collect())
+    }
 
     #[test]
     fn the_goals_are_consistent() {
@@ -146,45 +128,36 @@ mod tests {
 
     #[test]
     fn a_goal_is_reached_if_each_case_reaches_it() {
-        let (reached, why_not) = outcome(&format!("{RATE}at_least = 0.9"));
-        assert_eq!((reached.as_str(), why_not.as_str()), ("yes: 0.90 to 1.50 times", ""));
-        let (reached, why_not) = outcome(&format!("{RATE}at_least = 1.0"));
-        assert_eq!(reached, "not in 1 of 3 cases: insert, 1 conn 0.90; 0.90 to 1.50 times");
-        assert_eq!(why_not, "not examined");
-        let (_, why_not) = outcome(&format!("{RATE}at_least = 1.0\nwhy_not = \"wakes\""));
-        assert_eq!(why_not, "wakes");
-        let (reached, _) = outcome(&format!("{RATE}at_least = 2.0\npeers = [\"redis\"]"));
-        assert_eq!(reached, "not in 1 of 3 cases: insert, 1 conn 1.80; 1.80 to 3.00 times");
+        let one = || vec!["insert, 1 conn".to_owned()];
+        let mut run = sample::inserts();
+        assert_eq!(outcome(&format!("{RATE}at_least = 0.9"), &run), (0.9, 1.5, vec![]));
+        assert_eq!(outcome(&format!("{RATE}at_least = 1.0"), &run), (0.9, 1.5, one()));
+        let redis = format!("{RATE}at_least = 2.0\npeers = [\"redis\"]");
+        assert_eq!(outcome(&redis, &run), (1.8, 3.0, one()));
+        run.measurements[0].errors = 1;
+        assert_eq!(outcome(&format!("{RATE}at_least = 0.9"), &run), (0.9, 1.5, one()));
     }
 
     #[test]
     fn a_goal_can_be_a_ratio_to_another_case_or_to_the_data() {
-        let (reached, _) =
-            outcome(&format!("{RATE}at_least = 1.9\ntimes_case = \"insert, 1 conn\""));
-        assert_eq!(reached, "not in 1 of 3 cases: insert, 1 conn 1.00; 1.00 to 6.67 times");
-        let mut results = sample::results();
-        let ours = results.runs[0].measurements.iter_mut().find(|one| one.server == "tyrant");
-        let ours = ours.expect("a record");
+        let mut run = sample::inserts();
+        let times = format!("{RATE}at_least = 1.0\ntimes_case = \"insert, 1 conn\"");
+        assert_eq!(outcome(&times, &run), (1.0, 6.6667, vec![]));
+        let ours = &mut run.measurements[0];
         ours.parameters.extend(
             [("records", 1000.0), ("key_bytes", 100.0)]
                 .map(|(name, value)| (name.to_owned(), value)),
         );
         ours.rounds.iter_mut().for_each(|round| round.disk_bytes = Some(3e5));
         let disk =
-            "experiment = \"inserts\"\nmeasure = \"disk_bytes\"\nat_most = 1.5\ntimes_data = true";
-        assert_eq!(goal(disk).outcome(&results).reached, "yes: 1.50 times");
+            "experiment = \"inserts\"\nmeasure = \"disk MB\"\nat_most = 1.5\ntimes_data = true";
+        assert_eq!(outcome(disk, &run), (1.5, 1.5, vec![]));
     }
 
     #[test]
-    fn an_experiment_that_was_not_run_or_failed_reaches_nothing() {
-        let rate = |experiment: &str| {
-            outcome(&format!("{}at_least = 1.0", RATE.replace("inserts", experiment)))
-        };
-        assert_eq!(rate("embedded").0, "not measured");
-        let (reached, why_not) = rate("scans");
-        assert_eq!((reached.as_str(), why_not.as_str()), ("not measured", "words ended with <1>"));
-        // The only record is ours.
-        assert_eq!(rate("queries").0, "not measured");
+    fn without_measurements_no_case_is_compared() {
+        let goal = goal(&format!("{RATE}at_least = 1.0"));
+        assert_eq!(goal.outcome(&Measured::default()).cases, 0);
     }
 
     #[test]

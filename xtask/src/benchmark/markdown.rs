@@ -1,57 +1,47 @@
-//! The page `docs/benchmarks.md`.
+//! The pages `docs/benchmarks.md` and `docs/benchmarks/figures.md`.
 
 use super::experiments::EXPERIMENTS;
+use super::figure::figure;
 use super::goals::Goal;
 use super::results::Results;
-use super::table::{self, Table};
+use super::svg::{self, Chart};
+use super::table::{self, Table, Verdict};
 use std::fmt::Write as _;
 
 /// Columns of a line.
 const COLUMNS_MAX: usize = 100;
 
-/// Pages written by hand, and the questions that they answer.
-const PAGES: &[(&str, &str)] = &[
-    (
-        "benchmarks/requests.md",
-        "how much does a request cost in each protocol, over TLS, and as a script?",
-    ),
-    (
-        "benchmarks/embedded.md",
-        "memory, disk, opening, B+ trees and a second thread of embedded stores",
-    ),
-    ("benchmarks/durable.md", "how much does it cost to wait for the disk?"),
-    ("benchmarks/beyond-memory.md", "how much do reads of the disk cost, and what do they delay?"),
-    ("benchmarks/tables.md", "how long do puts and look-ups of rows take, and how much disk?"),
-    ("benchmarks/caches.md", "how many hits has a cache of one size?"),
-    ("benchmarks/copies.md", "how much do replicas and backups cost the server?"),
-    ("benchmarks/cluster.md", "how fast is a server over a cluster?"),
-    ("benchmarks/method.md", "how the programs measure"),
-];
+/// Line of a page that is written by this program.
+const WRITTEN: &str =
+    "<!-- Written by cargo xtask benchmark: change its sources, not this page. -->";
 
-/// Returns the page.
+/// Returns the page with the verdict and the charts.
 pub(super) fn page(results: &Results, goals: &[Goal]) -> String {
-    let mut out = String::from("# Benchmarks\n\n");
-    out += "<!-- Written by cargo xtask benchmark: change its sources, not this page. -->\n\n";
+    let Verdict { reached, missed } = table::verdict(results, goals);
+    let mut out = format!("# Benchmarks\n\n{WRITTEN}\n\n");
     push_text(
-        "`cargo xtask benchmark` measures, and writes this page and \
-         [the same with plots](benchmarks.html). All servers of an experiment take turns in each \
-         round; figures are medians over the rounds. A ratio is taken within a round, to the best \
-         peer of the row, which is named beside it. Clients share the processors with the servers. \
-         Memory is heap, stacks and private mappings; disk is blocks allocated. A figure that was \
-         not measured is `-`.",
+        &format!(
+            "**{} of {} goals are reached.** A figure is a ratio to the best peer in each case, \
+             unless the goal names another measure: of rates more is better, of times and bytes \
+             less.",
+            reached.rows.len(),
+            goals.len()
+        ),
         &mut out,
     );
-    push_text("Pages written by hand have the questions that this one does not answer:", &mut out);
-    out += "| page | question |\n|---|---|\n";
-    for (path, question) in PAGES {
-        let _ = writeln!(out, "| [{path}]({path}) | {question} |");
-    }
-    out += "\n## Machine and versions\n\n";
-    push_table(&table::machines(results), &mut out);
-    let versions = table::versions(results);
-    if !versions.rows.is_empty() {
-        push_table(&versions, &mut out);
-    }
+    push_table(&missed, &mut out);
+    push_table(&reached, &mut out);
+    out += "## Machine and versions\n\n";
+    push_table(&table::machine(results), &mut out);
+    push_text(
+        "`cargo xtask benchmark` measures and writes this page, its charts and \
+         [all figures](benchmarks/figures.md). [Pages written by hand](README.md) have the \
+         questions that it does not answer. All servers of an experiment take turns in each \
+         round; figures are medians over the rounds. A ratio is taken within a round. Clients \
+         share the processors with the servers. Memory is heap, stacks and private mappings; disk \
+         is blocks allocated.",
+        &mut out,
+    );
     for experiment in EXPERIMENTS {
         let _ = writeln!(out, "## {}\n", experiment.title);
         push_text(experiment.text, &mut out);
@@ -64,26 +54,52 @@ pub(super) fn page(results: &Results, goals: &[Goal]) -> String {
             let _ = writeln!(out, "```text\n{}\n```\n", failure.replace("```", "'''"));
             continue;
         }
-        for note in table::notes(run) {
-            push_text(&format!("**{note}**"), &mut out);
+        let mut text = format!("{} UTC", run.date);
+        let load = run.machine.load_average.map(|load| format!("load before {}", figure(load)));
+        for part in load.iter().chain(Some(&run.sizes).filter(|sizes| !sizes.is_empty())) {
+            let _ = write!(text, ", {part}");
         }
-        push_text(&format!("Sizes: {}.", table::sizes(run)), &mut out);
-        let _ = writeln!(out, "```sh\n{}\n```\n", run.command);
-        push_table(&table::figures(run), &mut out);
+        text.push('.');
+        for (name, why) in experiment.absent {
+            let _ = write!(text, " No {name}: {why}.");
+        }
+        push_text(&text, &mut out);
+        push_text(&table::notes(run).join(" "), &mut out);
+        for measure in experiment.charts {
+            for Chart { name, title, .. } in svg::charts(run, *measure) {
+                let _ = writeln!(out, "![{title}](benchmarks/charts/{name}.svg)");
+            }
+        }
+        let _ = writeln!(out, "\n```sh\n{}\n```\n", run.command);
     }
-    out += "## Asked, reached, why not\n\n";
-    push_text(
-        "The first rows are the experiments, and the servers that each has. The others are ratios \
-         to the best peer.",
-        &mut out,
-    );
-    push_table(&table::asked(results, goals), &mut out);
     out.truncate(out.trim_end().len());
     out + "\n"
 }
 
-/// Appends a paragraph, its lines wrapped.
+/// Returns the page with all figures.
+pub(super) fn figures(results: &Results) -> String {
+    let mut out = format!("# All figures of the benchmarks\n\n{WRITTEN}\n\n");
+    push_text(
+        "[benchmarks.md](../benchmarks.md) has the experiments, their commands, and charts of \
+         these figures: medians over the rounds. A ratio is taken within a round, to the best peer \
+         of the row, which is named beside it. A figure that was not measured is `-`.",
+        &mut out,
+    );
+    for experiment in EXPERIMENTS {
+        let Some(run) = results.run(experiment.name) else { continue };
+        let _ = writeln!(out, "## {}\n", experiment.title);
+        push_text(&format!("{} UTC.", run.date), &mut out);
+        push_table(&table::figures(run), &mut out);
+    }
+    out.truncate(out.trim_end().len());
+    out + "\n"
+}
+
+/// Appends a paragraph, its lines wrapped, unless it is empty.
 fn push_text(text: &str, out: &mut String) {
+    if text.is_empty() {
+        return;
+    }
     let mut columns = 0;
     for word in text.split_whitespace() {
         let length = word.chars().count();
@@ -135,7 +151,6 @@ fn push_table(table: &Table, out: &mut String) {
 mod tests {
     use super::super::{goals, sample};
     use super::*;
-    use crate::programs::workspace;
 
     fn written(results: &Results) -> String {
         page(results, &goals::goals().expect("goals"))
@@ -143,10 +158,11 @@ mod tests {
 
     #[test]
     fn rows_have_as_many_cells_as_their_heads() {
-        let page = written(&sample::results());
+        let results = sample::results();
+        let text = written(&results) + &figures(&results);
         let mut cells = None;
         let mut rows = 0;
-        for line in page.lines() {
+        for line in text.lines() {
             if !line.starts_with('|') {
                 cells = None;
                 continue;
@@ -158,23 +174,24 @@ mod tests {
         assert!(rows > 40);
         let row = "| insert, 2 conn | tyrant | 2,250 | 500 | 3.00 | 5.00 | 1.50 (memcached) | \
                    0.50 (redis) |";
-        assert!(page.lines().any(|line| line == row), "{page}");
+        assert!(text.lines().any(|line| line == row), "{text}");
     }
 
     #[test]
     fn what_has_a_meaning_in_markdown_is_escaped() {
-        let page = written(&sample::results());
+        let results = sample::results();
+        let page = figures(&results);
         assert!(page.contains("| a &lt;b> &amp; \"c\" \\| d | cabinet |"), "{page}");
-        assert!(page.contains("```text\nwords ended with <1>\n```"));
+        assert!(written(&results).contains("```text\nwords ended with <1>\n```"));
     }
 
     #[test]
-    fn the_table_of_what_was_asked_is_the_last_and_text_is_wrapped() {
+    fn the_verdict_is_first_and_text_is_wrapped() {
         for results in [Results::new(), sample::results()] {
             let page = written(&results);
-            let (_, end) = page.rsplit_once("\n## ").expect("headings");
-            assert!(end.starts_with("Asked, reached, why not\n"), "{end}");
-            assert!(end.trim_end().ends_with('|'));
+            let (first, _) = page.split_once("\n## ").expect("headings");
+            assert!(first.contains("goals are reached.**"), "{first}");
+            assert!(first.contains("| not reached | times, in cases | why not |"), "{first}");
             let text = page.lines().filter(|line| !line.starts_with('|'));
             assert!(text.clone().all(|line| line.chars().count() <= COLUMNS_MAX));
         }
@@ -184,18 +201,6 @@ mod tests {
     fn a_page_without_results_says_so_for_each_experiment() {
         let page = written(&Results::new());
         assert_eq!(page.matches("**Not measured.**").count(), EXPERIMENTS.len());
-    }
-
-    #[test]
-    fn the_pages_written_by_hand_are_all_linked() {
-        let folder = workspace().join("docs/benchmarks");
-        let mut files: Vec<String> = std::fs::read_dir(folder)
-            .expect("a folder")
-            .map(|file| format!("benchmarks/{}", file.expect("a file").file_name().display()))
-            .collect();
-        files.sort();
-        let mut linked: Vec<&str> = PAGES.iter().map(|(path, _)| *path).collect();
-        linked.sort_unstable();
-        assert_eq!(files, linked);
+        assert!(!page.contains(".svg"));
     }
 }

@@ -1,34 +1,37 @@
 //! `cargo xtask benchmark`: runs well-known experiments with the programs of `crates/compare`, and
-//! writes `docs/benchmarks.html` and `docs/benchmarks.md` from the results.
+//! writes `docs/benchmarks.md`, `docs/benchmarks/figures.md` and charts from the results.
 //!
-//! Measuring and writing are separate. The programs' records are collected in one results file
-//! below the target folder, and the pages are made from this file alone.
+//! Measuring and writing are separate. Medians of the programs' records are collected in one
+//! results file beside the pages, which are made from this file alone.
 
 mod experiments;
 mod figure;
 mod goals;
-mod html;
 mod machine;
 mod markdown;
 mod measure;
+mod measured;
+mod readme;
 mod results;
 #[cfg(test)]
 mod sample;
 mod svg;
 mod table;
 
-pub(crate) use html::escaped;
+pub(crate) use svg::escaped;
 
 use crate::programs::{Profile, build, run, succeeds, target_folder, workspace};
 use crate::requirements;
 use anyhow::{Context, Result, bail, ensure};
 use experiments::{EXPERIMENTS, Experiment, Size, named};
 use measure::Folders;
+use measured::Measured;
 use results::{Results, Run};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
+use svg::Chart;
 
 /// Options of the command.
 #[derive(clap::Args)]
@@ -53,17 +56,21 @@ pub(crate) struct Options {
     compare_target: Option<PathBuf>,
 }
 
+/// Folder of the results, the charts and the page of all figures, beside the page.
+const FOLDER: &str = "benchmarks";
+
 /// Measures and writes the pages.
 pub(crate) fn run_all(options: &Options) -> Result<()> {
     let folder = target_folder().join("benchmark");
-    // Figures of a quick run or of an unoptimized build must not be published.
-    let is_draft = options.quick || options.debug;
-    let folder = if is_draft { folder.join("draft") } else { folder };
-    std::fs::create_dir_all(&folder).context("cannot create the folder of the results")?;
+    std::fs::create_dir_all(&folder).context("cannot create the folder of the logs")?;
     // The programs that measure run in other folders.
     let folder = folder.canonicalize()?;
-    let file = folder.join("results.json");
-    let pages = if is_draft { folder.clone() } else { workspace().canonicalize()?.join("docs") };
+    // Figures of a quick run or of an unoptimized build must not be published.
+    let is_draft = options.quick || options.debug;
+    let pages =
+        if is_draft { folder.join("draft") } else { workspace().canonicalize()?.join("docs") };
+    std::fs::create_dir_all(pages.join(FOLDER)).context("cannot create the folder of the pages")?;
+    let file = pages.join(FOLDER).join("results.json");
     let stored = Results::read(&file)?;
     if options.write_only {
         let Some(results) = stored else { bail!("there are no results in {}", file.display()) };
@@ -101,6 +108,7 @@ fn measure_all(
     };
     let size = if options.quick { Size::Quick } else { Size::Full };
     let versions = machine::versions();
+    let goals = goals::goals()?;
     let mut failed = Vec::new();
     for (number, experiment) in (1..).zip(chosen) {
         let place = format!("[{number}/{}] {}", chosen.len(), experiment.name);
@@ -109,12 +117,12 @@ fn measure_all(
         let start = Instant::now();
         let outcome = measure::measure(experiment, size, &folders, &place);
         let seconds = start.elapsed().as_secs_f64();
-        let (measurements, failure) = match outcome {
-            Ok(measurements) => (measurements, None),
+        let (measured, failure) = match outcome {
+            Ok(measurements) => (Measured { measurements }, None),
             Err(error) => {
                 eprintln!("{place} failed: {error:#}");
                 failed.push(experiment.name);
-                (Vec::new(), Some(format!("{error:#}")))
+                (Measured::default(), Some(format!("{error:#}")))
             }
         };
         println!("{place} took {seconds:.0} s");
@@ -128,25 +136,51 @@ fn measure_all(
             machine,
             versions: versions.clone(),
             failure,
-            measurements,
+            sizes: measured.sizes(),
+            outcomes: goals::outcomes(&goals, experiment.name, &measured),
+            records: measured.records(),
         });
         results.write(file)?;
     }
     Ok(failed)
 }
 
-/// Writes both pages into a folder.
+/// Writes the pages and charts into a folder, in place of all charts there.
 fn write_pages(results: &Results, folder: &Path) -> Result<()> {
-    let goals = goals::goals()?;
-    for (name, text) in [
-        ("benchmarks.html", html::page(results, &goals)),
-        ("benchmarks.md", markdown::page(results, &goals)),
-    ] {
+    let charts = folder.join(FOLDER).join("charts");
+    if charts.exists() {
+        std::fs::remove_dir_all(&charts).context("cannot remove the charts")?;
+    }
+    std::fs::create_dir_all(&charts).context("cannot create the folder of the charts")?;
+    for (name, text) in pages(results)? {
         let path = folder.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         println!("wrote {}", path.display());
     }
     Ok(())
+}
+
+/// Returns the pages and charts, with their paths.
+fn pages(results: &Results) -> Result<Vec<(String, String)>> {
+    let goals = goals::goals()?;
+    let mut pages = vec![
+        ("benchmarks.md".to_owned(), markdown::page(results, &goals)),
+        (format!("{FOLDER}/figures.md"), markdown::figures(results)),
+    ];
+    for experiment in EXPERIMENTS {
+        let Some(run) = results.run(experiment.name) else { continue };
+        for measure in experiment.charts {
+            for Chart { name, svg, .. } in svg::charts(run, *measure) {
+                pages.push((format!("{FOLDER}/charts/{name}.svg"), svg));
+            }
+        }
+    }
+    let requests = workspace().join("docs/benchmarks/requests.md");
+    let requests = std::fs::read_to_string(requests).context("cannot read the page of requests")?;
+    for Chart { name, svg, .. } in readme::charts(results, &requests)? {
+        pages.push((format!("{FOLDER}/charts/{name}.svg"), svg));
+    }
+    Ok(pages)
 }
 
 /// Builds the programs of the experiments, optimized. Returns their folder.
@@ -183,4 +217,22 @@ fn date() -> Result<String> {
     ensure!(succeeds(&["date", "--utc"]), "cannot run date");
     let output = Command::new("date").args(["--utc", "+%Y-%m-%d %H:%M"]).output()?;
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pages_and_charts_are_those_of_the_stored_results() {
+        let docs = workspace().join("docs");
+        let results = Results::read(&docs.join(FOLDER).join("results.json")).expect("results");
+        let pages = pages(&results.expect("a file")).expect("pages");
+        let charts = std::fs::read_dir(docs.join(FOLDER).join("charts")).expect("charts").count();
+        assert_eq!(pages.len(), charts + 2);
+        for (name, text) in pages {
+            let stored = std::fs::read_to_string(docs.join(&name)).expect("a page");
+            assert!(stored == text, "{name}: run cargo xtask benchmark --write-only");
+        }
+    }
 }

@@ -1,14 +1,14 @@
-//! Results file: the measurements, with the machine and the versions. The pages are written from it
-//! alone.
+//! Results file: medians over the rounds, with the machine and the versions. The pages and the
+//! charts are written from it alone.
 
-use crate::measurement::{Measurement, Round};
+use crate::measurement::Round;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Version of the file, checked when it is read.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// All results, the experiments in the order in which they were measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,6 +19,7 @@ pub(super) struct Results {
 
 /// A run of one experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Run {
     pub(super) experiment: String,
     /// Date and time of the start, UTC.
@@ -29,12 +30,63 @@ pub(super) struct Run {
     /// Whether tyrant was an unoptimized build.
     pub(super) is_debug: bool,
     pub(super) command: String,
+    /// Sizes that all cases have, as text.
+    pub(super) sizes: String,
     pub(super) machine: Machine,
     /// Versions of tyrant and of the programs compared with it.
     pub(super) versions: BTreeMap<String, String>,
-    /// Reason why there are no measurements.
+    /// Reason why there are no records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) failure: Option<String>,
-    pub(super) measurements: Vec<Measurement>,
+    pub(super) outcomes: Vec<Outcome>,
+    pub(super) records: Vec<Record>,
+}
+
+/// Figures of one case on one server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Record {
+    pub(super) case: String,
+    pub(super) server: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) connections: Option<f64>,
+    /// Medians over the rounds.
+    pub(super) figures: BTreeMap<Measure, f64>,
+    /// Ratios of our servers to the best peer.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) ratios: BTreeMap<Measure, Ratio>,
+    /// Requests that failed, of all rounds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) errors: u64,
+    /// Records read that no longer existed, of all rounds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) missing: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// Comparison of a run with a goal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Outcome {
+    pub(super) asked: String,
+    /// Number of cases that were compared.
+    pub(super) cases: usize,
+    /// Least and greatest ratio.
+    pub(super) least: f64,
+    pub(super) most: f64,
+    /// Cases that do not reach the goal.
+    pub(super) missed: Vec<Missed>,
+}
+
+/// A case that does not reach a goal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Missed {
+    pub(super) case: String,
+    pub(super) ratio: f64,
 }
 
 /// The machine at the start of a run.
@@ -50,16 +102,22 @@ pub(super) struct Machine {
 }
 
 /// A kind of figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Measure {
+    #[serde(rename = "op/s")]
     OperationsPerSecond,
+    #[serde(rename = "p50 us")]
     P50Us,
+    #[serde(rename = "p99 us")]
     P99Us,
+    #[serde(rename = "p99.9 us")]
     P999Us,
+    #[serde(rename = "CPU us/op")]
     CpuUsPerOperation,
-    MemoryBytes,
-    DiskBytes,
+    #[serde(rename = "memory MB")]
+    MemoryMb,
+    #[serde(rename = "disk MB")]
+    DiskMb,
 }
 
 impl Measure {
@@ -69,8 +127,8 @@ impl Measure {
         Self::P99Us,
         Self::P999Us,
         Self::CpuUsPerOperation,
-        Self::MemoryBytes,
-        Self::DiskBytes,
+        Self::MemoryMb,
+        Self::DiskMb,
     ];
 
     /// Returns the head of the column, with its unit.
@@ -81,21 +139,8 @@ impl Measure {
             Self::P99Us => "p99 us",
             Self::P999Us => "p99.9 us",
             Self::CpuUsPerOperation => "CPU us/op",
-            Self::MemoryBytes => "memory MB",
-            Self::DiskBytes => "disk MB",
-        }
-    }
-
-    /// Returns the name and unit for the axis of a plot.
-    pub(super) fn axis(self) -> &'static str {
-        match self {
-            Self::OperationsPerSecond => "operations per second",
-            Self::P50Us => "median latency, microseconds",
-            Self::P99Us => "99th percentile of the latency, microseconds",
-            Self::P999Us => "99.9th percentile of the latency, microseconds",
-            Self::CpuUsPerOperation => "CPU time, microseconds per operation",
-            Self::MemoryBytes => "memory, MB",
-            Self::DiskBytes => "disk, MB",
+            Self::MemoryMb => "memory MB",
+            Self::DiskMb => "disk MB",
         }
     }
 
@@ -107,12 +152,38 @@ impl Measure {
             Self::P99Us => round.p99_us,
             Self::P999Us => round.p999_us,
             Self::CpuUsPerOperation => round.cpu_us_per_operation,
-            Self::MemoryBytes => round.memory_bytes.map(|bytes| bytes / 1e6),
-            Self::DiskBytes => round.disk_bytes.map(|bytes| bytes / 1e6),
+            Self::MemoryMb => round.memory_bytes.map(|bytes| bytes / 1e6),
+            Self::DiskMb => round.disk_bytes.map(|bytes| bytes / 1e6),
         }
     }
 
-    fn is_better_when_higher(self) -> bool {
+    /// Returns the name in the file of a chart.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::OperationsPerSecond => "rate",
+            Self::P50Us => "latency",
+            Self::P99Us => "p99",
+            Self::P999Us => "p999",
+            Self::CpuUsPerOperation => "cpu",
+            Self::MemoryMb => "memory",
+            Self::DiskMb => "disk",
+        }
+    }
+
+    /// Returns the title of a chart. The first percentile has all of them.
+    pub(super) fn question(self) -> &'static str {
+        match self {
+            Self::OperationsPerSecond => "Operations per second: more is better",
+            Self::P50Us => "p50, p99, p99.9 in us: less is better",
+            Self::P99Us => "p99 in us: less is better",
+            Self::P999Us => "p99.9 in us: less is better",
+            Self::CpuUsPerOperation => "CPU us per operation: less is better",
+            Self::MemoryMb => "Memory in MB: less is better",
+            Self::DiskMb => "Disk in MB: less is better",
+        }
+    }
+
+    pub(super) fn is_better_when_higher(self) -> bool {
         self == Self::OperationsPerSecond
     }
 }
@@ -134,22 +205,18 @@ impl Results {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let results: Self = serde_json::from_str(text).context("not a results file")?;
         ensure!(results.format == FORMAT, "format {} is not {FORMAT}", results.format);
-        for run in &results.runs {
-            for Measurement { experiment, .. } in &run.measurements {
-                ensure!(
-                    *experiment == run.experiment,
-                    "a record of {experiment:?} is in the run of {:?}",
-                    run.experiment
-                );
-            }
-        }
         Ok(results)
     }
 
     /// Writes the file completely or not at all.
     pub(super) fn write(&self, path: &Path) -> Result<()> {
         let temporary = path.with_extension("new");
-        let text = serde_json::to_string_pretty(self)? + "\n";
+        // One line for each record, outcome and run. The parts of names are never these: a quote in
+        // a name is escaped.
+        let mut text = serde_json::to_string(self)? + "\n";
+        for start in ["{\"case\":", "{\"asked\":", "{\"experiment\":"] {
+            text = text.replace(start, &format!("\n{start}"));
+        }
         std::fs::write(&temporary, text)
             .and_then(|()| std::fs::rename(&temporary, path))
             .with_context(|| format!("cannot write {}", path.display()))
@@ -183,7 +250,7 @@ pub(super) fn is_durable(server: &str) -> bool {
 }
 
 /// A ratio to the best peer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Ratio {
     /// Name of the peer.
     pub(super) peer: String,
@@ -194,72 +261,17 @@ pub(super) struct Ratio {
 impl Run {
     /// Returns the names of the cases in their order.
     pub(super) fn cases(&self) -> Vec<&str> {
-        distinct(self.measurements.iter().map(|one| one.case.as_str()))
+        distinct(self.records.iter().map(|one| one.case.as_str()))
     }
 
     /// Returns the names of the servers in their order.
     pub(super) fn servers(&self) -> Vec<&str> {
-        distinct(self.measurements.iter().map(|one| one.server.as_str()))
+        distinct(self.records.iter().map(|one| one.server.as_str()))
     }
 
-    pub(super) fn of_case<'a>(&'a self, case: &'a str) -> impl Iterator<Item = &'a Measurement> {
-        self.measurements.iter().filter(move |one| one.case == case)
+    pub(super) fn of_case<'a>(&'a self, case: &'a str) -> impl Iterator<Item = &'a Record> {
+        self.records.iter().filter(move |one| one.case == case)
     }
-
-    pub(super) fn get(&self, case: &str, server: &str) -> Option<&Measurement> {
-        self.measurements.iter().find(|one| one.case == case && one.server == server)
-    }
-
-    fn has_lost_records(&self, server: &str) -> bool {
-        self.measurements.iter().any(|one| one.server == server && one.missing > 0)
-    }
-
-    /// Returns the ratio of one of our servers to the best peer by medians. A server that waits for
-    /// the disk is compared only with peers that do, too, and others with others. Ignores peers
-    /// with errors in the case, or with lost records in any. Returns `None` for a peer, or if no
-    /// peer counts. `peers` are the families that count; if empty, all count.
-    pub(super) fn ratio(
-        &self,
-        one: &Measurement,
-        measure: Measure,
-        peers: &[String],
-    ) -> Option<Ratio> {
-        if !is_ours(&one.server) {
-            return None;
-        }
-        let counts = |peer: &&Measurement| {
-            !is_ours(&peer.server)
-                && peer.errors == 0
-                && !self.has_lost_records(&peer.server)
-                && is_durable(&peer.server) == is_durable(&one.server)
-                && (peers.is_empty() || peers.iter().any(|name| name == family(&peer.server)))
-        };
-        let sign = if measure.is_better_when_higher() { -1.0 } else { 1.0 };
-        let (best, _) = self
-            .of_case(&one.case)
-            .filter(counts)
-            .filter_map(|peer| Some((peer, median_of(peer, measure)? * sign)))
-            .min_by(|(_, a), (_, b)| a.total_cmp(b))?;
-        let ratio = ratio_within_rounds(one, best, measure)?;
-        Some(Ratio { peer: best.server.clone(), ratio })
-    }
-}
-
-/// Returns the median over the rounds of the ratio of a figure of two records within a round.
-pub(super) fn ratio_within_rounds(
-    one: &Measurement,
-    other: &Measurement,
-    measure: Measure,
-) -> Option<f64> {
-    let rounds = one.rounds.iter().zip(&other.rounds);
-    let ratios = rounds.filter_map(|(one, other)| Some(measure.of(one)? / measure.of(other)?));
-    median(ratios.filter(|ratio| ratio.is_finite()).collect())
-}
-
-/// Returns the bytes of keys and values of a record's case, if its parameters have them.
-pub(super) fn data_bytes(one: &Measurement) -> Option<f64> {
-    let of = |name: &str| one.parameters.get(name);
-    Some(of("records")? * (of("key_bytes")? + of("value_bytes")?))
 }
 
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
@@ -270,30 +282,6 @@ fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
         }
     }
     distinct
-}
-
-/// Returns the median over the rounds of a figure, if it was measured.
-pub(super) fn median_of(one: &Measurement, measure: Measure) -> Option<f64> {
-    median(one.rounds.iter().filter_map(|round| measure.of(round)).collect())
-}
-
-/// Returns the least and the greatest value of a figure over the rounds.
-pub(super) fn range_of(one: &Measurement, measure: Measure) -> Option<(f64, f64)> {
-    let figures = one.rounds.iter().filter_map(|round| measure.of(round));
-    figures.fold(None, |range, figure| {
-        let (least, most) = range.unwrap_or((figure, figure));
-        Some((least.min(figure), most.max(figure)))
-    })
-}
-
-fn median(mut figures: Vec<f64>) -> Option<f64> {
-    figures.sort_by(f64::total_cmp);
-    let middle = figures.len() / 2;
-    match figures.len() {
-        0 => None,
-        count if count % 2 == 1 => Some(figures[middle]),
-        _ => Some(f64::midpoint(figures[middle - 1], figures[middle])),
-    }
 }
 
 #[cfg(test)]
@@ -312,12 +300,10 @@ mod tests {
     }
 
     #[test]
-    fn another_format_a_misplaced_record_and_no_json_are_refused() {
+    fn another_format_and_no_json_are_refused() {
         let text = serde_json::to_string(&sample::results()).expect("text");
         let error = |text: String| format!("{:#}", Results::parse(&text).expect_err("an error"));
-        assert!(error(text.replace("\"format\":1", "\"format\":2")).contains("format 2 is not 1"));
-        let misplaced = text.replacen("\"experiment\":\"inserts\"", "\"experiment\":\"reads\"", 1);
-        assert!(error(misplaced).contains("is in the run of \"reads\""));
+        assert!(error(text.replace("\"format\":2", "\"format\":3")).contains("format 3 is not 2"));
         assert!(error(text[..text.len() / 2].to_owned()).contains("not a results file"));
     }
 
@@ -327,61 +313,6 @@ mod tests {
         let count = results.runs.len();
         results.replace(Run { experiment: "inserts".into(), ..Run::default() });
         assert_eq!(results.runs.len(), count);
-        assert!(results.run("inserts").expect("a run").measurements.is_empty());
-    }
-
-    #[test]
-    fn ratios_are_to_the_best_peer_within_a_round() {
-        let results = sample::results();
-        let run = results.run("inserts").expect("a run");
-        let ours = run.get("insert, 2 conn", "tyrant").expect("a record");
-        let ratio = |measure, peers: &[String]| run.ratio(ours, measure, peers);
-        let to = |peer: &str, ratio| Some(Ratio { peer: peer.into(), ratio });
-        // The second round was twice as slow for all.
-        assert_eq!(ratio(Measure::OperationsPerSecond, &[]), to("memcached", 1.5));
-        assert_eq!(ratio(Measure::CpuUsPerOperation, &[]), to("redis", 0.5));
-        let memcached = ["memcached".to_owned()];
-        assert_eq!(ratio(Measure::CpuUsPerOperation, &memcached), to("memcached", 0.25));
-        assert_eq!(ratio(Measure::DiskBytes, &[]), None);
-        let theirs = run.get("insert, 2 conn", "redis").expect("a record");
-        assert_eq!(run.ratio(theirs, Measure::OperationsPerSecond, &[]), None);
-    }
-
-    #[test]
-    fn a_peer_with_errors_or_without_the_records_does_not_count() {
-        let best = |places, spoil: fn(&mut Measurement)| {
-            let mut results = sample::results();
-            let memcached =
-                results.runs[0].measurements.iter_mut().filter(|one| one.server == "memcached");
-            // The spoiled record of the first case is of another case than the ratio.
-            memcached.take(places).for_each(spoil);
-            let run = results.run("inserts").expect("a run");
-            let ours = run.get("insert, 2 conn", "tyrant").expect("a record");
-            run.ratio(ours, Measure::OperationsPerSecond, &[]).map(|ratio| ratio.peer)
-        };
-        assert_eq!(best(0, |_| {}).as_deref(), Some("memcached"));
-        assert_eq!(best(1, |one| one.errors = 1).as_deref(), Some("memcached"));
-        assert_eq!(best(3, |one| one.errors = 1).as_deref(), Some("redis"));
-        assert_eq!(best(1, |one| one.missing = 1).as_deref(), Some("redis"));
-    }
-
-    #[test]
-    fn servers_that_wait_for_the_disk_are_compared_with_each_other() {
-        let results = sample::results();
-        let run = results.run("beyond-memory").expect("a run");
-        let peer = |server| {
-            let one = run.get("insert, 32 conn", server).expect("a record");
-            run.ratio(one, Measure::OperationsPerSecond, &[]).map(|ratio| ratio.peer)
-        };
-        assert_eq!(peer("tyrant").as_deref(), Some("mariadb"));
-        assert_eq!(peer("tyrant-durable").as_deref(), Some("mariadb-durable"));
-    }
-
-    #[test]
-    fn a_family_is_the_name_before_the_variant() {
-        let families = ["tyrant-durable", "redis", "redis, client in Rust"].map(family);
-        assert_eq!(families, ["tyrant", "redis", "redis"]);
-        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), Some(2.5));
-        assert_eq!(median(vec![]), None);
+        assert!(results.run("inserts").expect("a run").records.is_empty());
     }
 }

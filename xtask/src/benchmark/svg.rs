@@ -1,20 +1,27 @@
-//! SVG plots, coloured by the style sheet of the page: lines over the number of connections, and a
-//! group of bars per case.
+//! Charts in SVG, light and dark: lines over the number of connections, and rows of marks on a
+//! logarithmic axis. A text of 16 units has 12 pixels on a screen of 390.
 
-use super::figure::{figure, tick};
-use super::html::escaped;
-use super::results::{Measure, Run, family, is_durable, median_of, range_of};
+use super::figure::short;
+use super::results::{Measure, Record, Run, family, is_durable};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Width of all plots, in units of the drawing.
-const WIDTH: f64 = 760.0;
+/// Width of all charts.
+const WIDTH: f64 = 450.0;
 
-/// Families of servers and stores that have a colour of their own. It is the same in all plots.
-pub(super) const FAMILIES: &[(&str, &str, &str)] = &[
+/// Distance of two lines of text.
+const LINE: f64 = 22.0;
+
+/// Space at both sides.
+const SIDE: f64 = 16.0;
+
+/// Families of servers and stores, with their colours, light and dark: the same in all charts.
+const FAMILIES: &[(&str, &str, &str)] = &[
     ("tyrant", "#1f5fbf", "#6ea8ff"),
     ("cabinet", "#1f5fbf", "#6ea8ff"),
     ("memcached", "#2e7d32", "#7bc67e"),
     ("redis", "#c62828", "#ff7b72"),
+    ("valkey", "#8e24aa", "#e0a3f0"),
     ("mariadb", "#b26a00", "#f0b429"),
     ("tc", "#6a3fa0", "#c29bff"),
     ("lmdb", "#00778a", "#4dd0e1"),
@@ -23,30 +30,190 @@ pub(super) const FAMILIES: &[(&str, &str, &str)] = &[
     ("fjall", "#5d7000", "#c0ca33"),
 ];
 
-/// Returns the classes of the marks of a server.
-fn classes(server: &str) -> String {
-    let family = family(server);
-    let known = FAMILIES.iter().any(|(name, _, _)| *name == family);
-    let colour = if known { family } else { "other" };
-    let variant = if is_durable(server) { " durable" } else { "" };
-    format!("of-{colour}{variant}")
-}
+/// Colours of servers of no family.
+const OTHER: (&str, &str) = ("#777", "#999");
 
-/// Returns a plot of a figure in all cases, or `None` if no server has it.
-pub(super) fn plot(run: &Run, measure: Measure) -> Option<String> {
-    let has_any = run.measurements.iter().any(|one| median_of(one, measure).is_some());
-    has_any.then(|| if is_sweep(run) { lines(run, measure) } else { bars(run, measure) })
-}
+/// Shapes of marks around a point, in the order of the servers.
+const SHAPES: &[&str] = &[
+    "m-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0",
+    "m-5,-5h10v10h-10z",
+    "m0,-6l6,6l-6,6l-6,-6z",
+    "m0,-6l6,10h-12z",
+    "m0,6l6,-10h-12z",
+];
 
-/// Returns whether the cases differ only in the number of connections.
-pub(super) fn is_sweep(run: &Run) -> bool {
-    let mut counts: Vec<f64> = Vec::new();
-    for case in run.cases() {
-        let Some(one) = run.of_case(case).next() else { return false };
-        let Some(count) = one.parameters.get("connections") else { return false };
-        counts.push(*count);
+/// Returns text in which no character has a meaning in HTML or SVG.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            // Other control characters are in no HTML.
+            c if c.is_control() && !c.is_whitespace() => escaped.push(' '),
+            c => escaped.push(c),
+        }
     }
-    counts.len() > 2 && counts.windows(2).all(|pair| pair[0] < pair[1]) && counts[0] >= 1.0
+    escaped
+}
+
+/// Figures of a row by server, in the order of the chart's servers.
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) figures: Vec<Option<Vec<f64>>>,
+}
+
+/// A chart as a file.
+pub(super) struct Chart {
+    /// Name without its end.
+    pub(super) name: String,
+    pub(super) title: String,
+    pub(super) svg: String,
+}
+
+/// Returns the charts of a measure: one of the cases that differ only in the number of connections,
+/// and one of the others. No server has a chart without figures.
+pub(super) fn charts(run: &Run, measure: Measure) -> Vec<Chart> {
+    let measures: &[Measure] = match measure {
+        Measure::P50Us => &[Measure::P50Us, Measure::P99Us, Measure::P999Us],
+        _ => &[measure],
+    };
+    // A server that lost records did less work.
+    let has_lost =
+        |server: &str| run.records.iter().any(|one| one.server == server && one.missing > 0);
+    let servers: Vec<&str> = run.servers().into_iter().filter(|server| !has_lost(server)).collect();
+    let figures = |one: &Record| -> Option<Vec<f64>> {
+        measures.iter().map(|measure| one.figures.get(measure).copied()).collect()
+    };
+    let row = |case: &str| {
+        let of = |server: &&str| run.of_case(case).find(|one| one.server == *server);
+        let figures = servers.iter().map(|server| figures(of(server)?)).collect();
+        Row { name: case.to_owned(), figures }
+    };
+    let is_any = |row: &Row| row.figures.iter().any(Option::is_some);
+    let rows: Vec<Row> = run.cases().into_iter().map(row).filter(is_any).collect();
+    let sweep = if measures.len() == 1 { sweep(run) } else { None };
+    let (swept, others): (Vec<Row>, Vec<Row>) = rows
+        .into_iter()
+        .partition(|row| sweep.as_ref().is_some_and(|(_, cases)| cases.contains(&&*row.name)));
+    let name = format!("{}-{}", run.experiment, measure.name());
+    let mut charts = Vec::new();
+    if let Some((start, _)) = &sweep
+        && !swept.is_empty()
+    {
+        let title = format!("{}, {start}", measure.question());
+        let name = format!("{name}-lines");
+        let counts = swept.iter().filter_map(|row| run.of_case(&row.name).next()?.connections);
+        let svg = lines(measure.question(), start, &servers, &counts.collect::<Vec<_>>(), &swept);
+        charts.push(Chart { name, title, svg });
+    }
+    if !others.is_empty() {
+        let title = measure.question().to_owned();
+        let svg = marks(&title, "", &servers, &others);
+        charts.push(Chart { name, title, svg });
+    }
+    charts
+}
+
+/// Returns the cases whose names begin alike and that differ in the number of connections, if there
+/// are more than two, with this beginning.
+fn sweep(run: &Run) -> Option<(&str, Vec<&str>)> {
+    let mut by_start: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for case in run.cases() {
+        let connections = run.of_case(case).next()?.connections?;
+        if let Some(start) = case.strip_suffix(&format!(", {connections} conn")) {
+            by_start.entry(start).or_default().push(case);
+        }
+    }
+    by_start.into_iter().max_by_key(|(_, cases)| cases.len()).filter(|(_, cases)| cases.len() > 2)
+}
+
+/// A chart that is drawn from top to bottom.
+struct Drawing {
+    body: String,
+    y: f64,
+    servers: Vec<(String, usize)>,
+}
+
+impl Drawing {
+    /// Begins with the title, and the marks of the servers.
+    fn new(title: &str, servers: &[&str]) -> Self {
+        let classes = |(place, server): (usize, &&str)| {
+            let variant = if is_durable(server) { " hollow" } else { "" };
+            (format!("{}{variant}", colour(server).0), place % SHAPES.len())
+        };
+        let servers_classes = servers.iter().enumerate().map(classes).collect();
+        let mut drawing = Self { body: String::new(), y: LINE, servers: servers_classes };
+        drawing.text(SIDE, "start", "bold", title);
+        let mut x = SIDE;
+        drawing.y += LINE;
+        for (place, server) in servers.iter().enumerate() {
+            let width = 32.0 + 10.5 * server.chars().count() as f64;
+            if x > SIDE && x + width > WIDTH {
+                x = SIDE;
+                drawing.y += LINE;
+            }
+            drawing.mark(place, x + 6.0, drawing.y - 6.0);
+            drawing.text(x + 16.0, "start", "", server);
+            x += width;
+        }
+        drawing
+    }
+
+    fn text(&mut self, x: f64, anchor: &str, class: &str, words: &str) {
+        let (y, words) = (self.y, escaped(words));
+        let _ = writeln!(
+            self.body,
+            "<text x=\"{x:.0}\" y=\"{y:.0}\" text-anchor=\"{anchor}\" class=\"{class}\">{words}</text>"
+        );
+    }
+
+    fn mark(&mut self, server: usize, x: f64, y: f64) {
+        let (class, shape) = &self.servers[server];
+        let shape = SHAPES[*shape];
+        let _ = writeln!(self.body, "<path class=\"{class}\" d=\"M{x:.1},{y:.1}{shape}\"/>");
+    }
+
+    /// Draws a line through points.
+    fn line(&mut self, class: &str, points: &[(f64, f64)]) {
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let points = points.join(" ");
+        let _ = writeln!(self.body, "<polyline class=\"line {class}\" points=\"{points}\"/>");
+    }
+
+    /// Returns the file.
+    fn end(self, label: &str, servers: &[&str]) -> String {
+        let mut families: Vec<(&str, &str, &str)> =
+            servers.iter().map(|server| colour(server)).collect();
+        families.sort_unstable();
+        families.dedup();
+        let rules =
+            |of: fn(&(&str, &str, &str)) -> String| -> String { families.iter().map(of).collect() };
+        let light = rules(|(name, light, _)| format!(".{name}{{color:{light}}}"));
+        let dark = rules(|(name, _, dark)| format!(".{name}{{color:{dark}}}"));
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" \
+             viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{label}\">\n<style>\
+             text{{font:16px system-ui,sans-serif;fill:#1c1c1c}}.bold{{font-weight:bold}}\
+             .soft{{fill:#666}}.back{{fill:#fff}}.grid{{color:#ddd}}path{{fill:currentColor}}\
+             path,.line{{stroke:currentColor;stroke-width:1.5}}.line,.hollow{{fill:none}}{light}\
+             @media(prefers-color-scheme:dark){{text{{fill:#e6e6e6}}.soft{{fill:#a0a0a0}}\
+             .back{{fill:#161616}}.grid{{color:#3a3a3a}}{dark}}}</style>\n\
+             <rect class=\"back\" width=\"{WIDTH}\" height=\"{height:.0}\"/>\n{body}</svg>\n",
+            height = self.y + 12.0,
+            label = escaped(label),
+            body = self.body,
+        )
+    }
+}
+
+/// Returns the family of a server with its colours.
+fn colour(server: &str) -> (&'static str, &'static str, &'static str) {
+    let known = FAMILIES.iter().find(|(name, _, _)| *name == family(server));
+    known.copied().unwrap_or(("other", OTHER.0, OTHER.1))
 }
 
 /// Returns the step between the lines of a grid, a round number: about five up to `most`.
@@ -57,198 +224,277 @@ fn grid_step(most: f64) -> f64 {
     step.into_iter().find(|step| *step >= rough).unwrap_or(rough)
 }
 
-fn text(out: &mut String, x: f64, y: f64, anchor: &str, class: &str, words: &str) {
-    let words = escaped(words);
-    let _ = writeln!(
-        out,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" class=\"{class}\">{words}</text>"
-    );
-}
-
-fn begin(height: f64, label: &str) -> String {
-    format!(
-        "<svg viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" aria-label=\"{}\">\n",
-        escaped(label)
-    )
-}
-
-/// Draws lines over the number of connections, with marks from the least to the greatest value of
-/// the rounds.
-fn lines(run: &Run, measure: Measure) -> String {
-    const HEIGHT: f64 = 330.0;
-    const LEFT: f64 = 80.0;
-    const TOP: f64 = 44.0;
-    let (right, bottom) = (WIDTH - 20.0, HEIGHT - 46.0);
-    let highest = run.measurements.iter().filter_map(|one| range_of(one, measure));
-    let highest = highest.map(|(_, most)| most).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-    let step = grid_step(highest);
-    let top_figure = (highest / step).ceil() * step;
-    let y = |figure: f64| bottom - (bottom - TOP) * figure / top_figure;
-    let connections = |case: &str| {
-        let one = run.of_case(case).next();
-        one.and_then(|one| one.parameters.get("connections").copied()).unwrap_or(1.0)
+/// Draws lines over the numbers of connections of a case.
+fn lines(title: &str, case: &str, servers: &[&str], counts: &[f64], rows: &[Row]) -> String {
+    const HEIGHT: f64 = 210.0;
+    const LEFT: f64 = 56.0;
+    let mut drawing = Drawing::new(title, servers);
+    let top = drawing.y + LINE;
+    let (right, bottom) = (WIDTH - SIDE, top + HEIGHT);
+    let most = all(rows).fold(f64::MIN_POSITIVE, f64::max);
+    let step = grid_step(most);
+    let steps = (most / step).ceil();
+    let y = |figure: f64| bottom - HEIGHT * figure / (steps * step);
+    let [first, last] = [counts[0], counts[counts.len() - 1]].map(f64::log2);
+    let x = |count: f64| {
+        LEFT + SIDE + (right - LEFT - 2.0 * SIDE) * (count.log2() - first) / (last - first)
     };
-    let counts: Vec<f64> = run.cases().into_iter().map(connections).collect();
-    let (first, last) = (counts[0].log2(), counts[counts.len() - 1].log2());
-    let x =
-        |count: f64| LEFT + 16.0 + (right - LEFT - 32.0) * (count.log2() - first) / (last - first);
-
-    let mut out = begin(HEIGHT, &format!("{} by number of connections", measure.axis()));
-    text(&mut out, 4.0, 14.0, "start", "axis", measure.axis());
-    for line in 0..=(top_figure / step).round() as u32 {
+    for line in 0..=steps as u32 {
         let value = f64::from(line) * step;
-        let y = y(value);
-        let _ = writeln!(
-            out,
-            "<line x1=\"{LEFT:.1}\" y1=\"{y:.1}\" x2=\"{right:.1}\" y2=\"{y:.1}\" class=\"grid\"/>"
-        );
-        text(&mut out, LEFT - 8.0, y + 4.0, "end", "tick", &tick(value));
+        drawing.line("grid", &[(LEFT, y(value)), (right, y(value))]);
+        drawing.y = y(value) + 5.0;
+        drawing.text(LEFT - 6.0, "end", "soft", &short(value));
     }
-    for count in &counts {
-        text(&mut out, x(*count), bottom + 18.0, "middle", "tick", &format!("{count}"));
+    drawing.y = bottom + LINE;
+    for count in counts {
+        drawing.text(x(*count), "middle", "soft", &short(*count));
     }
-    text(&mut out, (LEFT + right) / 2.0, HEIGHT - 8.0, "middle", "axis", "connections");
-
-    let mut legend_x = LEFT + 16.0;
-    for server in run.servers() {
-        let class = classes(server);
-        let mut points = Vec::new();
-        for (case, count) in run.cases().into_iter().zip(&counts) {
-            let Some(one) = run.get(case, server) else { continue };
-            let Some(middle) = median_of(one, measure) else { continue };
-            let (x, middle_y) = (x(*count), y(middle));
-            points.push(format!("{x:.1},{middle_y:.1}"));
-            if let Some((least, most)) = range_of(one, measure) {
-                let (low, high) = (y(least), y(most));
-                let _ = writeln!(
-                    out,
-                    "<line x1=\"{x:.1}\" y1=\"{low:.1}\" x2=\"{x:.1}\" y2=\"{high:.1}\" \
-                     class=\"range {class}\"/>"
-                );
-            }
-            let title = format!("{server}, {count} connections: {}", figure(middle));
-            let _ = writeln!(
-                out,
-                "<circle cx=\"{x:.1}\" cy=\"{middle_y:.1}\" r=\"4\" class=\"mark {class}\">\
-                 <title>{}</title></circle>",
-                escaped(&title)
-            );
+    for (place, server) in servers.iter().enumerate() {
+        let figures = rows.iter().map(|row| row.figures[place].as_ref());
+        let points: Vec<(f64, f64)> = counts
+            .iter()
+            .zip(figures)
+            .filter_map(|(count, figures)| Some((x(*count), y(*figures?.first()?))))
+            .collect();
+        drawing.line(colour(server).0, &points);
+        for (x, y) in points {
+            drawing.mark(place, x, y);
         }
-        if points.is_empty() {
-            continue;
-        }
-        let points = points.join(" ");
-        let _ = writeln!(out, "<polyline points=\"{points}\" class=\"line {class}\"/>");
-        let _ = writeln!(
-            out,
-            "<circle cx=\"{legend_x:.1}\" cy=\"28\" r=\"5\" class=\"mark {class}\"/>"
-        );
-        text(&mut out, legend_x + 10.0, 32.0, "start", "name", server);
-        legend_x += 36.0 + 7.5 * server.chars().count() as f64;
     }
-    out + "</svg>\n"
+    drawing.y = bottom + 2.0 * LINE;
+    drawing.text((LEFT + right) / 2.0, "middle", "soft", &format!("connections, {case}"));
+    drawing.end(&format!("{title}, by number of connections"), servers)
 }
 
-/// Draws a group of bars per case, with its own scale, each bar with its name and figure.
-fn bars(run: &Run, measure: Measure) -> String {
-    const LEFT: f64 = 230.0;
-    const BAR: f64 = 18.0;
-    const HEAD: f64 = 30.0;
-    const TOP: f64 = 24.0;
-    let longest = WIDTH - LEFT - 90.0;
-    let mut body = String::new();
-    let mut y = TOP;
-    for case in run.cases() {
-        let bars: Vec<_> = run
-            .of_case(case)
-            .filter_map(|one| Some((one.server.as_str(), median_of(one, measure)?)))
-            .collect();
-        let most = bars.iter().map(|(_, figure)| *figure).fold(0.0, f64::max);
-        if bars.is_empty() {
-            continue;
+/// Draws a row of marks for each case, on one logarithmic axis, with a text below it. Several
+/// figures of a server have a line of their own.
+pub(super) fn marks(title: &str, axis: &str, servers: &[&str], rows: &[Row]) -> String {
+    let is_spread = rows.iter().flat_map(|row| row.figures.iter().flatten()).any(|of| of.len() > 1);
+    let step = if is_spread { 15.0 } else { 0.0 };
+    let mut drawing = Drawing::new(title, servers);
+    let top = drawing.y + 8.0;
+    let (least, most) = all(rows)
+        .filter(|figure| *figure > 0.0)
+        .fold((f64::MAX, f64::MIN_POSITIVE), |(a, b), figure| (a.min(figure), b.max(figure)));
+    let ticks = ticks(least, most);
+    let (first, last) = (ticks[0].log10(), ticks[ticks.len() - 1].log10());
+    let x =
+        |figure: f64| 2.0 * SIDE + (WIDTH - 4.0 * SIDE) * (figure.log10() - first) / (last - first);
+    // The grid is below the marks, and its height is not yet known.
+    let mut over = Drawing { body: String::new(), y: top, servers: drawing.servers.clone() };
+    for row in rows {
+        over.y += LINE + 2.0;
+        over.text(SIDE, "start", "", &row.name);
+        over.y += 12.0 - step;
+        let mut places: Vec<usize> = (0..servers.len()).collect();
+        if !is_spread {
+            // The first mark is over the others.
+            places.reverse();
+            drawing.line("grid", &[(SIDE, over.y), (WIDTH - SIDE, over.y)]);
         }
-        text(&mut body, 4.0, y + 18.0, "start", "case", case);
-        y += HEAD;
-        let start = y;
-        for (server, number) in bars {
-            let length = if most > 0.0 { longest * number / most } else { 0.0 };
-            text(&mut body, LEFT - 8.0, y + BAR - 5.0, "end", "name", server);
-            let _ = writeln!(
-                body,
-                "<rect x=\"{LEFT:.1}\" y=\"{:.1}\" width=\"{length:.1}\" height=\"{:.1}\" \
-                 class=\"bar {}\"/>",
-                y + 1.0,
-                BAR - 2.0,
-                classes(server)
-            );
-            text(&mut body, LEFT + length + 6.0, y + BAR - 5.0, "start", "tick", &figure(number));
-            y += BAR;
+        for place in places {
+            let Some(figures) = &row.figures[place] else { continue };
+            over.y += step;
+            if is_spread {
+                drawing.line("grid", &[(SIDE, over.y), (WIDTH - SIDE, over.y)]);
+            }
+            let points: Vec<(f64, f64)> = figures.iter().map(|one| (x(*one), over.y)).collect();
+            if points.len() > 1 {
+                over.line(colour(servers[place]).0, &points);
+            }
+            for (x, y) in points {
+                over.mark(place, x, y);
+            }
         }
-        let _ = writeln!(
-            body,
-            "<line x1=\"{LEFT:.1}\" y1=\"{start:.1}\" x2=\"{LEFT:.1}\" y2=\"{y:.1}\" \
-             class=\"base\"/>"
-        );
-        y += 6.0;
     }
-    let mut out = begin(y + 8.0, &format!("{} by case and server", measure.axis()));
-    let axis = format!("{}; each group has its own scale from 0", measure.axis());
-    text(&mut out, 4.0, 14.0, "start", "axis", &axis);
-    out + &body + "</svg>\n"
+    let bottom = over.y + 12.0;
+    drawing.y = bottom + 18.0;
+    for tick in &ticks {
+        drawing.line("grid", &[(x(*tick), top), (x(*tick), bottom)]);
+        drawing.text(x(*tick), "middle", "soft", &short(*tick));
+    }
+    drawing.body += &over.body;
+    if !axis.is_empty() {
+        drawing.y += LINE;
+        drawing.text(WIDTH / 2.0, "middle", "soft", axis);
+    }
+    drawing.end(&format!("{title}, by case and server"), servers)
+}
+
+fn all(rows: &[Row]) -> impl Iterator<Item = f64> {
+    rows.iter().flat_map(|row| row.figures.iter().flatten().flatten().copied())
+}
+
+/// Returns round numbers for a logarithmic axis, the first and last around all figures: seven at
+/// most, unless the powers of ten are more.
+fn ticks(least: f64, most: f64) -> Vec<f64> {
+    for factors in [&[1.0, 2.0, 5.0][..], &[1.0]] {
+        let powers = (least.log10().floor() as i32)..=(most.log10().ceil() as i32);
+        let all = powers.flat_map(|power| factors.iter().map(move |one| one * 10f64.powi(power)));
+        let all: Vec<f64> = all.collect();
+        let first = all.iter().rposition(|tick| *tick <= least).unwrap_or(0);
+        let last = all.iter().position(|tick| *tick >= most && *tick > all[first]);
+        let ticks = &all[first..=last.unwrap_or(all.len() - 1)];
+        if ticks.len() <= 7 || factors.len() == 1 {
+            return ticks.to_vec();
+        }
+    }
+    Vec::new()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::html::tests::assert_well_formed;
     use super::super::sample;
     use super::*;
 
-    fn sample(experiment: &str, measure: Measure) -> Option<String> {
-        plot(sample::results().run(experiment).expect("a run"), measure)
+    /// Checks that elements are closed in order, attributes quoted, and references known.
+    fn assert_well_formed(text: &str) {
+        let mut open: Vec<&str> = Vec::new();
+        let mut rest = text;
+        while let Some((words, after)) = rest.split_once('<') {
+            assert_words(words);
+            let (tag, after) = after.split_once('>').expect("the end of a tag");
+            rest = after;
+            if let Some(name) = tag.strip_prefix('/') {
+                assert_eq!(open.pop(), Some(name), "</{name}>");
+                continue;
+            }
+            let (inner, is_closed) = match tag.strip_suffix('/') {
+                Some(inner) => (inner, true),
+                None => (tag, false),
+            };
+            let name = inner.split_whitespace().next().expect("a name");
+            let mut attributes = inner[name.len()..].trim();
+            while !attributes.is_empty() {
+                let (attribute, value) = attributes.split_once("=\"").expect("an attribute");
+                assert!(attribute.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{tag}");
+                let (value, after) = value.split_once('"').expect("the end of an attribute");
+                assert_words(value);
+                attributes = after.trim_start();
+            }
+            if !is_closed {
+                open.push(name);
+            }
+        }
+        assert_words(rest);
+        assert!(open.is_empty(), "{open:?} are open");
+    }
+
+    fn assert_words(words: &str) {
+        assert!(!words.contains('>'), "{words}");
+        for reference in words.split('&').skip(1) {
+            let (name, _) = reference.split_once(';').expect("the end of a reference");
+            assert!(["amp", "lt", "gt", "quot", "#39"].contains(&name), "&{name};");
+        }
     }
 
     #[test]
-    fn a_sweep_has_a_line_and_a_mark_per_server() {
-        let plot = sample("inserts", Measure::OperationsPerSecond).expect("a plot");
-        assert_well_formed(&plot);
-        assert_eq!(plot.matches("<polyline").count(), 3);
-        // Three connections, and one in the legend.
-        assert_eq!(plot.matches("class=\"mark of-redis\"").count(), 4);
-        assert!(plot.contains(">operations per second</text>"), "{plot}");
-        assert!(plot.contains(">connections</text>"), "{plot}");
+    #[should_panic = "</b>"]
+    fn elements_that_cross_are_not_well_formed() {
+        assert_well_formed("<a><b></a></b>".replace("</a></b>", "</b></b>").as_str());
     }
 
     #[test]
-    fn other_experiments_have_bars_with_names_and_figures() {
-        let plot = sample("beyond-memory", Measure::OperationsPerSecond).expect("a plot");
-        assert_well_formed(&plot);
-        assert_eq!(plot.matches("<rect").count(), 4);
-        assert!(plot.contains("class=\"bar of-mariadb durable\""), "{plot}");
-        // The median of 1234 and half of it.
-        assert!(plot.contains(">926</text>"), "{plot}");
+    #[should_panic = "are open"]
+    fn an_open_element_is_not_well_formed() {
+        assert_well_formed("<a><b></b>");
+    }
+
+    #[test]
+    #[should_panic = "the end of a reference"]
+    fn a_bare_ampersand_is_not_well_formed() {
+        assert_well_formed("<a>b & c</a>");
+    }
+
+    fn sample(experiment: &str, measure: Measure) -> Vec<Chart> {
+        charts(sample::results().run(experiment).expect("a run"), measure)
+    }
+
+    #[test]
+    fn cases_that_differ_in_connections_have_a_line_per_server() {
+        let charts = sample("inserts", Measure::OperationsPerSecond);
+        assert_eq!(charts.len(), 1);
+        let svg = &charts[0].svg;
+        assert_well_formed(svg);
+        for server in ["tyrant", "memcached", "redis"] {
+            assert_eq!(svg.matches(&format!("\"line {server}\"")).count(), 1, "{svg}");
+            // Three connections, and one in the legend.
+            assert_eq!(svg.matches(&format!("<path class=\"{server}\"")).count(), 4, "{svg}");
+        }
+        assert!(svg.contains(">Operations per second: more is better</text>"), "{svg}");
+        assert!(svg.contains(">connections, insert</text>"), "{svg}");
+        assert!(svg.contains("prefers-color-scheme:dark"), "{svg}");
+    }
+
+    #[test]
+    fn other_cases_have_a_row_each() {
+        let charts = sample("beyond-memory", Measure::OperationsPerSecond);
+        let svg = &charts[0].svg;
+        assert_well_formed(svg);
+        assert!(svg.contains(">insert, 32 conn</text>"), "{svg}");
+        assert_eq!(svg.matches("<path class=\"tyrant hollow\"").count(), 2, "{svg}");
+    }
+
+    #[test]
+    fn cases_of_both_kinds_have_two_charts() {
+        let mut results = sample::results();
+        let run = &mut results.runs[0];
+        let mut other = run.records[0].clone();
+        other.case = "get, 2 conn".into();
+        run.records.push(other);
+        let names = charts(run, Measure::CpuUsPerOperation);
+        let names: Vec<&str> = names.iter().map(|chart| &*chart.name).collect();
+        assert_eq!(names, ["inserts-cpu-lines", "inserts-cpu"]);
+    }
+
+    #[test]
+    fn percentiles_are_on_a_line_per_server() {
+        let mut results = sample::results();
+        let run = &mut results.runs[1];
+        for one in &mut run.records {
+            let figures = [(Measure::P50Us, 1.0), (Measure::P99Us, 20.0), (Measure::P999Us, 300.0)];
+            one.figures.extend(figures);
+        }
+        let svg = &charts(run, Measure::P50Us)[0].svg;
+        assert_well_formed(svg);
+        // Three percentiles, and one in the legend.
+        assert_eq!(svg.matches("<path class=\"tyrant\"").count(), 4, "{svg}");
+        assert_eq!(svg.matches("\"line tyrant\"").count(), 2, "{svg}");
+    }
+
+    #[test]
+    fn servers_that_lost_records_and_figures_that_were_not_measured_have_no_chart() {
+        assert!(sample("queries", Measure::OperationsPerSecond).is_empty());
+        assert!(sample("inserts", Measure::DiskMb).is_empty());
+        assert!(sample("scans", Measure::OperationsPerSecond).is_empty());
     }
 
     #[test]
     fn names_are_escaped() {
-        let plot = sample("queries", Measure::CpuUsPerOperation).expect("a plot");
-        assert_well_formed(&plot);
-        assert!(plot.contains("a &lt;b&gt; &amp; &quot;c&quot; | d"), "{plot}");
+        let rows = [Row { name: "a <b> & \"c\"".into(), figures: vec![Some(vec![1.0])] }];
+        let svg = marks("d", "", &["<x>"], &rows);
+        assert_well_formed(&svg);
+        assert!(svg.contains("a &lt;b&gt; &amp; &quot;c&quot;"), "{svg}");
     }
 
     #[test]
-    fn a_figure_that_was_not_measured_has_no_plot() {
-        assert_eq!(sample("inserts", Measure::DiskBytes), None);
-        assert_eq!(sample("scans", Measure::OperationsPerSecond), None);
+    fn the_texts_of_a_chart_have_twelve_pixels_on_a_narrow_screen() {
+        let svg = &sample("inserts", Measure::OperationsPerSecond)[0].svg;
+        let number = |before: &str| -> f64 {
+            let (_, rest) = svg.split_once(before).expect("an attribute");
+            let end = rest.find(|c: char| !c.is_ascii_digit()).expect("an end");
+            rest[..end].parse().expect("a number")
+        };
+        assert_eq!(svg.matches("font").count(), 2, "one size, and bold");
+        // The margins of the page have 40 pixels.
+        assert!(number("font:") * (390.0 - 40.0) / number("width=\"") >= 12.0);
     }
 
     #[test]
-    fn the_steps_of_a_grid_are_round() {
+    fn ticks_are_round_and_around_all_figures() {
+        assert_eq!(ticks(3.0, 30.0), [2.0, 5.0, 10.0, 20.0, 50.0]);
+        assert_eq!(ticks(26.5, 166_927.0), [10.0, 100.0, 1e3, 1e4, 1e5, 1e6]);
+        assert_eq!(ticks(5.0, 5.0), [5.0, 10.0]);
         assert_eq!([1000.0, 7.0, 0.3, 43.0].map(grid_step), [200.0, 2.0, 0.1, 10.0]);
-    }
-
-    #[test]
-    fn unknown_servers_have_a_colour_too() {
-        assert_eq!(classes("kvrocks"), "of-other");
-        assert_eq!(classes("tyrant-durable"), "of-tyrant durable");
     }
 }

@@ -1,12 +1,15 @@
-//! Tables of both pages, independent of their format.
+//! Tables of the pages, independent of their format.
 
-use super::experiments::{EXPERIMENTS, Experiment};
-use super::figure::{NONE, figure, or_none};
+use super::figure::{figure, or_none};
 use super::goals::Goal;
-use super::results::{Measure, Results, Run, is_durable, median_of};
+use super::measured::COMPARED;
+use super::results::{Machine, Measure, Outcome, Ratio, Record, Results, Run, is_durable};
 
 /// Most characters shown of a failure.
 const FAILURE_CHARS_MAX: usize = 300;
+
+/// Reason of a goal that has none.
+const NOT_EXAMINED: &str = "not examined";
 
 /// A table. The first columns are text, the others figures.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -16,57 +19,31 @@ pub(super) struct Table {
     pub(super) rows: Vec<Vec<String>>,
 }
 
-/// Measures whose ratio to the best peer has a column.
-const COMPARED: [(Measure, &str); 2] = [
-    (Measure::OperationsPerSecond, "op/s, times best peer"),
-    (Measure::CpuUsPerOperation, "CPU, times best peer"),
-];
-
 /// Returns the figures of a run: a row per case and server, medians over the rounds.
 pub(super) fn figures(run: &Run) -> Table {
     let measures: Vec<Measure> = Measure::ALL
         .into_iter()
-        .filter(|measure| run.measurements.iter().any(|one| median_of(one, *measure).is_some()))
+        .filter(|measure| run.records.iter().any(|one| one.figures.contains_key(measure)))
         .collect();
-    let has_errors = run.measurements.iter().any(|one| one.errors > 0);
-    let has_missing = run.measurements.iter().any(|one| one.missing > 0);
+    let has_errors = run.records.iter().any(|one| one.errors > 0);
+    let has_missing = run.records.iter().any(|one| one.missing > 0);
     let mut heads: Vec<String> = vec!["case".into(), "server".into()];
     heads.extend(measures.iter().map(|measure| measure.head().to_owned()));
-    heads.extend(COMPARED.map(|(_, head)| head.to_owned()));
+    heads.extend(COMPARED.map(|measure| format!("{}, times best peer", measure.head())));
     heads.extend(has_errors.then(|| "errors".to_owned()));
     heads.extend(has_missing.then(|| "missing records".to_owned()));
-    let mut rows = Vec::new();
-    for case in run.cases() {
-        for one in run.of_case(case) {
-            let mut row = vec![one.case.clone(), one.server.clone()];
-            row.extend(measures.iter().map(|measure| or_none(median_of(one, *measure))));
-            for (measure, _) in COMPARED {
-                row.push(match run.ratio(one, measure, &[]) {
-                    Some(ratio) => format!("{} ({})", figure(ratio.ratio), ratio.peer),
-                    None => String::new(),
-                });
-            }
-            row.extend(has_errors.then(|| one.errors.to_string()));
-            row.extend(has_missing.then(|| one.missing.to_string()));
-            rows.push(row);
-        }
-    }
-    Table { heads, text_columns: 2, rows }
-}
-
-/// Returns the sizes common to all cases of a run, as text.
-pub(super) fn sizes(run: &Run) -> String {
-    let Some(first) = run.measurements.first() else { return String::new() };
-    let common = first.parameters.iter().filter(|(name, value)| {
-        run.measurements.iter().all(|one| one.parameters.get(*name) == Some(value))
-    });
-    let words = common.map(|(name, value)| {
-        let value = if value.fract() == 0.0 { format!("{value:.0}") } else { figure(*value) };
-        format!("{} {value}", name.replace('_', " "))
-    });
-    let mut words: Vec<String> = words.collect();
-    words.push(format!("rounds {}", first.rounds.len()));
-    words.join(", ")
+    let row = |one: &Record| {
+        let mut row = vec![one.case.clone(), one.server.clone()];
+        row.extend(measures.iter().map(|measure| or_none(one.figures.get(measure).copied())));
+        row.extend(COMPARED.map(|measure| match one.ratios.get(&measure) {
+            Some(Ratio { peer, ratio }) => format!("{} ({peer})", figure(*ratio)),
+            None => String::new(),
+        }));
+        row.extend(has_errors.then(|| one.errors.to_string()));
+        row.extend(has_missing.then(|| one.missing.to_string()));
+        row
+    };
+    Table { heads, text_columns: 2, rows: run.records.iter().map(row).collect() }
 }
 
 /// Returns the notes on a run that limit the meaning of its figures.
@@ -82,10 +59,10 @@ pub(super) fn notes(run: &Run) -> Vec<String> {
     if run.is_debug {
         notes.push("tyrant was an unoptimized build.".to_owned());
     }
-    if run.measurements.iter().any(|one| one.errors > 0 || one.missing > 0) {
+    if run.records.iter().any(|one| one.errors > 0 || one.missing > 0) {
         notes.push(
             "A peer that had errors in a case is not compared in it, one that had lost records is \
-             not compared at all."
+             not compared at all, and in no chart."
                 .to_owned(),
         );
     }
@@ -96,83 +73,89 @@ pub(super) fn notes(run: &Run) -> Vec<String> {
     notes
 }
 
-/// Returns the machine and the date of each run.
-pub(super) fn machines(results: &Results) -> Table {
-    let heads = ["experiment", "date, UTC", "machine", "load before", "seconds"];
-    let rows = EXPERIMENTS.iter().map(|experiment| {
-        let name = experiment.name.to_owned();
-        match results.run(experiment.name) {
-            None => vec![name, "not measured".into(), NONE.into(), NONE.into(), NONE.into()],
-            Some(run) => {
-                let machine = &run.machine;
-                let gibibytes = machine.memory_bytes as f64 / f64::from(1 << 30);
-                vec![
-                    name,
-                    run.date.clone(),
-                    format!(
-                        "{} processors, {}; {} GiB; Linux {}; {}",
-                        machine.processors,
-                        machine.processor,
-                        figure(gibibytes),
-                        machine.kernel,
-                        machine.file_system
-                    ),
-                    or_none(machine.load_average),
-                    format!("{:.0}", run.seconds),
-                ]
-            }
-        }
-    });
-    let heads = heads.map(str::to_owned).into();
-    Table { heads, text_columns: 3, rows: rows.collect() }
-}
-
-/// Returns the versions of all runs.
-pub(super) fn versions(results: &Results) -> Table {
-    let mut rows: Vec<Vec<String>> = Vec::new();
-    for (name, version) in results.runs.iter().flat_map(|run| &run.versions) {
-        let row = vec![name.clone(), version.clone()];
-        if !rows.contains(&row) {
-            rows.push(row);
-        }
-    }
-    rows.sort();
-    Table { heads: ["program", "version"].map(str::to_owned).into(), text_columns: 2, rows }
-}
-
-/// Returns the table of requirements, whether each is reached, and why not: first the experiments,
-/// then the goals.
-pub(super) fn asked(results: &Results, goals: &[Goal]) -> Table {
-    let mut rows = Vec::new();
-    for experiment in EXPERIMENTS {
-        rows.push(asked_of(experiment, results.run(experiment.name)));
-    }
-    for goal in goals {
-        let outcome = goal.outcome(results);
-        rows.push(vec![goal.asked.clone(), shortened(&outcome.reached), outcome.why_not]);
-    }
-    for row in &mut rows {
-        row[2] = shortened(&row[2]);
-    }
-    Table {
-        heads: ["asked", "reached", "why not"].map(str::to_owned).into(),
-        text_columns: 3,
-        rows,
-    }
-}
-
-fn asked_of(experiment: &Experiment, run: Option<&Run>) -> Vec<String> {
-    let absent: Vec<String> =
-        experiment.absent.iter().map(|(name, why)| format!("no {name}: {why}")).collect();
-    let (reached, why_not) = match run {
-        None => ("not measured".to_owned(), "the experiment was not run".to_owned()),
-        Some(Run { failure: Some(failure), .. }) => ("not measured".to_owned(), failure.clone()),
-        Some(run) => {
-            let quick = if run.is_quick { " (quick)" } else { "" };
-            (format!("measured{quick}: {}", run.servers().join("; ")), absent.join("; "))
+/// Returns the machine of the runs, and the versions of the programs.
+pub(super) fn machine(results: &Results) -> Table {
+    let names = ["machine", "tyrant", "others"];
+    let mut rows = names.map(|name| vec![name.to_owned(), String::new()]);
+    let mut push = |row: usize, text: &str| {
+        let texts = &mut rows[row][1];
+        if !texts.split("; ").any(|there| there == text) {
+            *texts += if texts.is_empty() { "" } else { "; " };
+            *texts += text;
         }
     };
-    vec![experiment.title.to_owned(), reached, why_not]
+    for run in &results.runs {
+        let Machine { processor, processors, memory_bytes, kernel, file_system, .. } = &run.machine;
+        let gibibytes = figure(*memory_bytes as f64 / f64::from(1 << 30));
+        let text = format!(
+            "{processors} processors, {processor}, {gibibytes} GiB, Linux {kernel}, {file_system}"
+        );
+        push(0, &text);
+        for (name, version) in &run.versions {
+            match name.as_str() {
+                "tyrant" => push(1, version),
+                name if version.to_lowercase().contains(name) => push(2, version),
+                name => push(2, &format!("{name}: {version}")),
+            }
+        }
+    }
+    let heads = ["", ""].map(str::to_owned).into();
+    Table { heads, text_columns: 2, rows: rows.into() }
+}
+
+/// Verdict: the goals that are reached, and those that are not.
+pub(super) struct Verdict {
+    pub(super) reached: Table,
+    pub(super) missed: Table,
+}
+
+/// Compares the results with the goals.
+pub(super) fn verdict(results: &Results, goals: &[Goal]) -> Verdict {
+    let table = |heads: &[&str], text_columns| Table {
+        heads: heads.iter().map(|head| (*head).to_owned()).collect(),
+        text_columns,
+        rows: Vec::new(),
+    };
+    let mut reached = table(&["reached", "times"], 1);
+    let mut missed = table(&["not reached", "times, in cases", "why not"], 3);
+    for goal in goals {
+        let asked = goal.asked.clone();
+        let run = results.run(&goal.experiment);
+        let outcome = run.and_then(|run| run.outcomes.iter().find(|one| one.asked == asked));
+        match outcome {
+            Some(Outcome { cases: 1.., least, most, missed: cases, .. }) if cases.is_empty() => {
+                reached.rows.push(vec![asked, span(*least, *most)]);
+            }
+            Some(Outcome { cases: 1, most, .. }) => {
+                let why_not = goal.why_not.as_deref().unwrap_or(NOT_EXAMINED);
+                missed.rows.push(vec![asked, figure(*most), why_not.to_owned()]);
+            }
+            Some(Outcome { cases: count @ 1.., least, most, missed: cases, .. }) => {
+                let names: Vec<String> =
+                    cases.iter().map(|one| format!("{} {}", one.case, figure(one.ratio))).collect();
+                let count = format!("in {} of {count} cases", cases.len());
+                let times = format!("{}; {count}: {}", span(*least, *most), names.join("; "));
+                let why_not = goal.why_not.as_deref().unwrap_or(NOT_EXAMINED);
+                missed.rows.push(vec![asked, shortened(&times), why_not.to_owned()]);
+            }
+            _ => {
+                let why_not = match run {
+                    None => "the experiment was not run",
+                    Some(Run { failure: Some(failure), .. }) => failure,
+                    Some(_) => "no peer that kept all records",
+                };
+                missed.rows.push(vec![asked, "not measured".into(), shortened(why_not)]);
+            }
+        }
+    }
+    Verdict { reached, missed }
+}
+
+fn span(least: f64, most: f64) -> String {
+    match [least, most].map(figure) {
+        [least, most] if least == most => least,
+        [least, most] => format!("{least} to {most}"),
+    }
 }
 
 /// Returns a text as one line, shortened if it is long.
@@ -215,35 +198,34 @@ mod tests {
 
     #[test]
     fn sizes_are_those_of_all_cases() {
-        let results = sample::results();
-        let of = |name| sizes(results.run(name).expect("a run"));
-        assert_eq!(of("inserts"), "value bytes 100, rounds 2");
-        assert_eq!(of("beyond-memory"), "connections 32, value bytes 100, rounds 2");
+        assert_eq!(sample::inserts().sizes(), "value bytes 100");
+        let sizes = sample::beyond_memory().sizes();
+        assert_eq!(sizes, "connections 32, value bytes 100");
     }
 
     #[test]
-    fn experiments_that_were_not_run_or_failed_are_listed() {
+    fn goals_are_reached_or_missed_with_their_cases_and_reasons() {
         let goals = goals::goals().expect("goals");
-        let table = asked(&sample::results(), &goals);
-        assert_eq!(table.rows.len(), EXPERIMENTS.len() + goals.len());
-        let row = |title: &str| {
-            let row = table.rows.iter().find(|row| row[0] == title).expect("a row");
-            row[1..].join(" | ")
+        let Verdict { reached, missed } = verdict(&sample::results(), &goals);
+        assert_eq!(reached.rows, [[sample::REACHED, "0.90 to 1.50"]]);
+        assert_eq!(reached.rows.len() + missed.rows.len(), goals.len());
+        let row = |asked: &str| missed.rows.iter().find(|row| row[0] == asked).expect("a row");
+        let times = "0.90 to 1.50; in 1 of 3 cases: insert, 1 conn 0.90";
+        assert_eq!(row(sample::MISSED)[1..], [times, NOT_EXAMINED]);
+        let of = |experiment: &str| {
+            let goal = goals.iter().find(|goal| goal.experiment == experiment).expect("a goal");
+            row(&goal.asked)[1..].join(": ")
         };
-        assert_eq!(row("Full scans"), "not measured | words ended with <1>");
-        assert_eq!(row("Embedded stores"), "not measured | the experiment was not run");
-        let inserts = row("Inserts with 1 to 128 connections");
-        assert!(inserts.starts_with("measured: tyrant; memcached; redis | no MariaDB: "));
-        let machines = machines(&sample::results()).rows;
-        let embedded = machines.iter().find(|row| row[0] == "embedded").expect("a row");
-        assert_eq!(embedded[1], "not measured");
+        assert_eq!(of("scans"), "not measured: words ended with <1>");
+        assert_eq!(of("embedded"), "not measured: the experiment was not run");
+        assert_eq!(of("beyond-memory"), "not measured: no peer that kept all records");
     }
 
     #[test]
-    fn without_results_nothing_is_reached() {
-        let goals = goals::goals().expect("goals");
-        let table = asked(&Results::new(), &goals);
-        assert!(table.rows.iter().all(|row| row[1] == "not measured"));
+    fn the_machine_of_several_runs_is_there_once() {
+        let rows = machine(&sample::results()).rows;
+        let machine = "2 processors, A & B, 24.0 GiB, Linux 6.1, ext2/ext3";
+        assert_eq!(rows, [["machine", machine], ["tyrant", "commit abc"], ["others", ""]]);
     }
 
     #[test]

@@ -131,22 +131,27 @@ fn sweep(run: &Run) -> Option<(&str, Vec<&str>)> {
     by_start.into_iter().max_by_key(|(_, cases)| cases.len()).filter(|(_, cases)| cases.len() > 2)
 }
 
-/// A chart that is drawn from top to bottom.
+/// A chart that is drawn from top to bottom. Marks are over all else, the grid is below it.
 struct Drawing {
-    body: String,
     y: f64,
-    servers: Vec<(String, usize)>,
+    /// Paths of the grid.
+    grid: String,
+    /// Texts and lines.
+    body: String,
+    /// Classes of each server, the shape of its marks, and their paths.
+    marks: Vec<(String, &'static str, String)>,
 }
 
 impl Drawing {
     /// Begins with the title, and the marks of the servers.
     fn new(title: &str, servers: &[&str]) -> Self {
-        let classes = |(place, server): (usize, &&str)| {
+        let mark = |(place, server): (usize, &&str)| {
             let variant = if is_durable(server) { " hollow" } else { "" };
-            (format!("{}{variant}", colour(server).0), place % SHAPES.len())
+            let classes = format!("{}{variant}", colour(server).0);
+            (classes, SHAPES[place % SHAPES.len()], String::new())
         };
-        let servers_classes = servers.iter().enumerate().map(classes).collect();
-        let mut drawing = Self { body: String::new(), y: LINE, servers: servers_classes };
+        let marks = servers.iter().enumerate().map(mark).collect();
+        let mut drawing = Self { y: LINE, grid: String::new(), body: String::new(), marks };
         drawing.text(SIDE, "start", "bold", title);
         let mut x = SIDE;
         drawing.y += LINE;
@@ -164,24 +169,30 @@ impl Drawing {
     }
 
     fn text(&mut self, x: f64, anchor: &str, class: &str, words: &str) {
-        let (y, words) = (self.y, escaped(words));
-        let _ = writeln!(
-            self.body,
-            "<text x=\"{x:.0}\" y=\"{y:.0}\" text-anchor=\"{anchor}\" class=\"{class}\">{words}</text>"
-        );
+        let _ = write!(self.body, "<text x=\"{x:.0}\" y=\"{:.0}\"", self.y);
+        for (name, value) in [("text-anchor", anchor), ("class", class)] {
+            if !["", "start"].contains(&value) {
+                let _ = write!(self.body, " {name}=\"{value}\"");
+            }
+        }
+        let _ = writeln!(self.body, ">{}</text>", escaped(words));
     }
 
     fn mark(&mut self, server: usize, x: f64, y: f64) {
-        let (class, shape) = &self.servers[server];
-        let shape = SHAPES[*shape];
-        let _ = writeln!(self.body, "<path class=\"{class}\" d=\"M{x:.1},{y:.1}{shape}\"/>");
+        let (_, shape, path) = &mut self.marks[server];
+        let _ = write!(path, "M{x:.1},{y:.1}{shape}");
     }
 
-    /// Draws a line through points.
-    fn line(&mut self, class: &str, points: &[(f64, f64)]) {
+    /// Draws a line of a server through points.
+    fn line(&mut self, server: &str, points: &[(f64, f64)]) {
+        let class = colour(server).0;
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let points = points.join(" ");
-        let _ = writeln!(self.body, "<polyline class=\"line {class}\" points=\"{points}\"/>");
+        let _ = writeln!(self.body, "<polyline class=\"{class}\" points=\"{points}\"/>");
+    }
+
+    fn grid(&mut self, (x, y): (f64, f64), (to_x, to_y): (f64, f64)) {
+        let _ = write!(self.grid, "M{x:.1},{y:.1}L{to_x:.1},{to_y:.1}");
     }
 
     /// Returns the file.
@@ -193,18 +204,26 @@ impl Drawing {
         let rules =
             |of: fn(&(&str, &str, &str)) -> String| -> String { families.iter().map(of).collect() };
         let light = rules(|(name, light, _)| format!(".{name}{{color:{light}}}"));
+        // The marks of the first server are over the others.
+        let mark = |(classes, _, path): &(String, &str, String)| {
+            format!("<path class=\"{classes}\" d=\"{path}\"/>\n")
+        };
+        let marks: String = self.marks.iter().rev().map(mark).collect();
         let dark = rules(|(name, _, dark)| format!(".{name}{{color:{dark}}}"));
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height:.0}\" \
              viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{label}\">\n<style>\
              text{{font:16px system-ui,sans-serif;fill:#1c1c1c}}.bold{{font-weight:bold}}\
              .soft{{fill:#666}}.back{{fill:#fff}}.grid{{color:#ddd}}path{{fill:currentColor}}\
-             path,.line{{stroke:currentColor;stroke-width:1.5}}.line,.hollow{{fill:none}}{light}\
+             path,polyline{{stroke:currentColor;stroke-width:1.5}}polyline,.hollow{{fill:none}}\
+             {light}\
              @media(prefers-color-scheme:dark){{text{{fill:#e6e6e6}}.soft{{fill:#a0a0a0}}\
              .back{{fill:#161616}}.grid{{color:#3a3a3a}}{dark}}}</style>\n\
-             <rect class=\"back\" width=\"{WIDTH}\" height=\"{height:.0}\"/>\n{body}</svg>\n",
+             <rect class=\"back\" width=\"{WIDTH}\" height=\"{height:.0}\"/>\n\
+             <path class=\"grid\" d=\"{grid}\"/>\n{body}{marks}</svg>\n",
             height = self.y + 12.0,
             label = escaped(label),
+            grid = self.grid,
             body = self.body,
         )
     }
@@ -241,7 +260,7 @@ fn lines(title: &str, case: &str, servers: &[&str], counts: &[f64], rows: &[Row]
     };
     for line in 0..=steps as u32 {
         let value = f64::from(line) * step;
-        drawing.line("grid", &[(LEFT, y(value)), (right, y(value))]);
+        drawing.grid((LEFT, y(value)), (right, y(value)));
         drawing.y = y(value) + 5.0;
         drawing.text(LEFT - 6.0, "end", "soft", &short(value));
     }
@@ -256,7 +275,7 @@ fn lines(title: &str, case: &str, servers: &[&str], counts: &[f64], rows: &[Row]
             .zip(figures)
             .filter_map(|(count, figures)| Some((x(*count), y(*figures?.first()?))))
             .collect();
-        drawing.line(colour(server).0, &points);
+        drawing.line(server, &points);
         for (x, y) in points {
             drawing.mark(place, x, y);
         }
@@ -269,8 +288,8 @@ fn lines(title: &str, case: &str, servers: &[&str], counts: &[f64], rows: &[Row]
 /// Draws a row of marks for each case, on one logarithmic axis, with a text below it. Several
 /// figures of a server have a line of their own.
 pub(super) fn marks(title: &str, axis: &str, servers: &[&str], rows: &[Row]) -> String {
+    const STEP: f64 = 15.0;
     let is_spread = rows.iter().flat_map(|row| row.figures.iter().flatten()).any(|of| of.len() > 1);
-    let step = if is_spread { 15.0 } else { 0.0 };
     let mut drawing = Drawing::new(title, servers);
     let top = drawing.y + 8.0;
     let (least, most) = all(rows)
@@ -280,40 +299,35 @@ pub(super) fn marks(title: &str, axis: &str, servers: &[&str], rows: &[Row]) -> 
     let (first, last) = (ticks[0].log10(), ticks[ticks.len() - 1].log10());
     let x =
         |figure: f64| 2.0 * SIDE + (WIDTH - 4.0 * SIDE) * (figure.log10() - first) / (last - first);
-    // The grid is below the marks, and its height is not yet known.
-    let mut over = Drawing { body: String::new(), y: top, servers: drawing.servers.clone() };
+    drawing.y = top;
     for row in rows {
-        over.y += LINE + 2.0;
-        over.text(SIDE, "start", "", &row.name);
-        over.y += 12.0 - step;
-        let mut places: Vec<usize> = (0..servers.len()).collect();
+        drawing.y += LINE + 2.0;
+        drawing.text(SIDE, "start", "", &row.name);
+        drawing.y += 12.0;
         if !is_spread {
-            // The first mark is over the others.
-            places.reverse();
-            drawing.line("grid", &[(SIDE, over.y), (WIDTH - SIDE, over.y)]);
+            drawing.grid((SIDE, drawing.y), (WIDTH - SIDE, drawing.y));
         }
-        for place in places {
-            let Some(figures) = &row.figures[place] else { continue };
-            over.y += step;
+        for (place, figures) in row.figures.iter().enumerate() {
+            let Some(figures) = figures else { continue };
+            let y = drawing.y;
+            let points: Vec<(f64, f64)> = figures.iter().map(|one| (x(*one), y)).collect();
             if is_spread {
-                drawing.line("grid", &[(SIDE, over.y), (WIDTH - SIDE, over.y)]);
-            }
-            let points: Vec<(f64, f64)> = figures.iter().map(|one| (x(*one), over.y)).collect();
-            if points.len() > 1 {
-                over.line(colour(servers[place]).0, &points);
+                drawing.grid((SIDE, y), (WIDTH - SIDE, y));
+                drawing.line(servers[place], &points);
+                drawing.y += STEP;
             }
             for (x, y) in points {
-                over.mark(place, x, y);
+                drawing.mark(place, x, y);
             }
         }
+        drawing.y -= if is_spread { STEP } else { 0.0 };
     }
-    let bottom = over.y + 12.0;
+    let bottom = drawing.y + 12.0;
     drawing.y = bottom + 18.0;
     for tick in &ticks {
-        drawing.line("grid", &[(x(*tick), top), (x(*tick), bottom)]);
+        drawing.grid((x(*tick), top), (x(*tick), bottom));
         drawing.text(x(*tick), "middle", "soft", &short(*tick));
     }
-    drawing.body += &over.body;
     if !axis.is_empty() {
         drawing.y += LINE;
         drawing.text(WIDTH / 2.0, "middle", "soft", axis);
@@ -406,6 +420,13 @@ mod tests {
         assert_well_formed("<a>b & c</a>");
     }
 
+    /// Returns the number of the marks of a class: those of a case, and one in the legend.
+    fn marks_of(svg: &str, class: &str) -> usize {
+        let start = format!("<path class=\"{class}\" d=\"");
+        let (_, rest) = svg.split_once(&start).expect("a path");
+        rest[..rest.find('"').expect("an end")].matches('M').count()
+    }
+
     fn sample(experiment: &str, measure: Measure) -> Vec<Chart> {
         charts(sample::results().run(experiment).expect("a run"), measure)
     }
@@ -417,9 +438,9 @@ mod tests {
         let svg = &charts[0].svg;
         assert_well_formed(svg);
         for server in ["tyrant", "memcached", "redis"] {
-            assert_eq!(svg.matches(&format!("\"line {server}\"")).count(), 1, "{svg}");
-            // Three connections, and one in the legend.
-            assert_eq!(svg.matches(&format!("<path class=\"{server}\"")).count(), 4, "{svg}");
+            let line = format!("<polyline class=\"{server}\"");
+            assert_eq!(svg.matches(&line).count(), 1, "{svg}");
+            assert_eq!(marks_of(svg, server), 4, "{svg}");
         }
         assert!(svg.contains(">Operations per second: more is better</text>"), "{svg}");
         assert!(svg.contains(">connections, insert</text>"), "{svg}");
@@ -432,7 +453,7 @@ mod tests {
         let svg = &charts[0].svg;
         assert_well_formed(svg);
         assert!(svg.contains(">insert, 32 conn</text>"), "{svg}");
-        assert_eq!(svg.matches("<path class=\"tyrant hollow\"").count(), 2, "{svg}");
+        assert_eq!(marks_of(svg, "tyrant hollow"), 2, "{svg}");
     }
 
     #[test]
@@ -457,9 +478,8 @@ mod tests {
         }
         let svg = &charts(run, Measure::P50Us)[0].svg;
         assert_well_formed(svg);
-        // Three percentiles, and one in the legend.
-        assert_eq!(svg.matches("<path class=\"tyrant\"").count(), 4, "{svg}");
-        assert_eq!(svg.matches("\"line tyrant\"").count(), 2, "{svg}");
+        assert_eq!(marks_of(svg, "tyrant"), 4, "{svg}");
+        assert_eq!(svg.matches("<polyline class=\"tyrant\"").count(), 2, "{svg}");
     }
 
     #[test]

@@ -100,6 +100,8 @@ pub(crate) struct Verified {
     /// Bytes of the intact files.
     pub(crate) bytes: u64,
     pub(crate) damaged_files: usize,
+    /// Catalogs of the backups that have damaged files.
+    pub(crate) incomplete: Vec<PathBuf>,
     pub(crate) damaged_catalogs: Vec<PathBuf>,
 }
 
@@ -414,6 +416,9 @@ impl Repository {
                 };
             }
             verified.intact += usize::from(is_intact);
+            if !is_intact {
+                verified.incomplete.push(self.catalog_path(name));
+            }
         }
         Ok(verified)
     }

@@ -222,12 +222,16 @@ impl Verify {
 
 /// Fails with what to do if something is damaged.
 fn conclude(verified: &Verified) -> Result<()> {
-    let Verified { damaged_files, damaged_catalogs, .. } = verified;
+    let Verified { damaged_files, incomplete, damaged_catalogs, .. } = verified;
     let mut advice = Vec::new();
     if *damaged_files > 0 {
+        let backups: Vec<String> =
+            incomplete.iter().map(|path| path.display().to_string()).collect();
         advice.push(format!(
-            "{}: `tyrant backup create --full` copies again what the database still has of them",
-            counted(*damaged_files, "file is damaged", "files are damaged")
+            "{}: `tyrant backup create --full` copies again what the database still has of them; a \
+             backup that stays damaged after that is of no use, and is removed with its file, here {}",
+            counted(*damaged_files, "file is damaged", "files are damaged"),
+            backups.join(", ")
         ));
     }
     for catalog in damaged_catalogs {

@@ -315,6 +315,11 @@ fn a_damaged_backup_is_located_by_file_and_offset_and_repaired() {
     assert!(said.contains("\n0 backups, "), "{said}");
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("1 file is damaged: `tyrant backup create --full`"), "{error}");
+    let catalog = fs::read_dir(repository.join("backups")).unwrap().next().unwrap().unwrap().path();
+    assert!(
+        error.contains(&format!("is removed with its file, here {}", text(&catalog))),
+        "{error}"
+    );
     let error = backups.restore_fails("restored.tch", &[]);
     assert!(error.contains(&place) && error.contains("--backup NAME"), "{error}");
     assert_eq!(fs::read_dir(backups.folder.path()).unwrap().count(), 1);

@@ -6,6 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Smaller numbers are seconds, others microseconds.
 const MICROSECONDS_MIN: u64 = 100_000_000_000;
 
+/// Most seconds that are counted from now.
+const EXPIRY_SECONDS_MAX: i64 = 30 * 24 * 60 * 60;
+
 /// Returns the current time, in microseconds since 1970.
 pub(crate) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -29,6 +32,21 @@ pub(crate) fn parse_time(text: &str) -> Result<u64, String> {
             .to_owned()
     })?;
     u64::try_from(timestamp.as_microsecond()).map_err(|_| "the time is before 1970".to_owned())
+}
+
+/// Parses the seconds until a record expires: up to 30 days from now, and beyond that since 1970,
+/// as in memcached's protocol. A time since 1970 that has passed would remove the record.
+pub(crate) fn parse_expiry(text: &str) -> Result<i64, String> {
+    let seconds: i64 = text.parse().map_err(|_| "a whole number is required".to_owned())?;
+    let now = i64::try_from(now_us() / 1_000_000).unwrap_or(i64::MAX);
+    if seconds > EXPIRY_SECONDS_MAX && seconds <= now {
+        return Err(format!(
+            "above {EXPIRY_SECONDS_MAX}, which is 30 days, it is a time since 1970, and this one has \
+             passed: for this many seconds from now give {}",
+            now + seconds
+        ));
+    }
+    Ok(seconds)
 }
 
 fn timestamp(time_us: u64) -> Timestamp {
@@ -73,6 +91,18 @@ mod tests {
         for text in ["", "soon", "2026-11-21", "-1", "1969-12-31T23:59:59Z"] {
             parse_time(text).unwrap_err();
         }
+    }
+
+    #[test]
+    fn an_expiry_that_has_passed_is_refused_with_the_time_that_was_meant() {
+        for right in [0, 1, EXPIRY_SECONDS_MAX, 4_000_000_000, -1] {
+            assert_eq!(parse_expiry(&right.to_string()), Ok(right));
+        }
+        let now = now_us() / 1_000_000;
+        let error = parse_expiry("3000000").unwrap_err();
+        let meant: u64 = error.rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(meant.abs_diff(now + 3_000_000) < 60, "{error}");
+        parse_expiry("soon").unwrap_err();
     }
 
     #[test]

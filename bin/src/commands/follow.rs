@@ -3,6 +3,7 @@
 use super::Run;
 use crate::bytes::escaped;
 use crate::remote::{self, Server, line_of};
+use crate::time::parse_time;
 use anyhow::Result;
 use client::Address;
 use std::io::Write;
@@ -27,9 +28,15 @@ pub(super) struct Follow {
     /// Master to follow: HOST:PORT
     #[arg(value_name = "MASTER")]
     master: String,
-    /// Begin at this time of the master's update log, in microseconds since 1970 [default: after
-    /// the last operation received]
-    #[arg(long, value_name = "TIME", default_value_t = 0, hide_default_value = true)]
+    /// Begin at this time of the master's update log: as in 2026-11-21T12:30:08Z, or the seconds or
+    /// microseconds since 1970 [default: after the last operation received]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "0",
+        hide_default_value = true,
+        value_parser = parse_time
+    )]
     from: u64,
     /// Stop following if an operation's outcome differs from that on the master
     #[arg(long)]

@@ -8,6 +8,7 @@ use crate::listing;
 use crate::output::{Form, Reading};
 use crate::plural::counted;
 use crate::remote::{Need, Server};
+use crate::time::parse_expiry;
 use anyhow::Result;
 use client::{Error, Pair};
 use std::ffi::OsString;
@@ -128,7 +129,13 @@ pub(super) struct Put {
     #[arg(long, group = "way")]
     duplicate_front: bool,
     /// Let the record expire after this many seconds; over 30 days it is a time since 1970
-    #[arg(long, value_name = "SECONDS", group = "way", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        group = "way",
+        allow_negative_numbers = true,
+        value_parser = parse_expiry
+    )]
     expire: Option<i64>,
     #[command(flatten)]
     form: Reading,
@@ -198,7 +205,7 @@ pub(super) struct Touch {
     #[arg(value_name = "KEY")]
     key: OsString,
     /// Seconds until the record expires; 0 is never, over 30 days it is a time since 1970
-    #[arg(value_name = "SECONDS", allow_negative_numbers = true)]
+    #[arg(value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_expiry)]
     seconds: i64,
     #[command(flatten)]
     form: Reading,
@@ -239,13 +246,15 @@ pub(super) struct Incr {
     /// Store this number if there is no record, and print it
     #[arg(long, value_name = "NUMBER")]
     initial: Option<u64>,
-    /// Let a record that is made expire after this many seconds
+    /// Let a record that is made expire after this many seconds; over 30 days it is a time since
+    /// 1970
     #[arg(
         long,
         value_name = "SECONDS",
         requires = "initial",
-        default_value_t = 0,
-        allow_negative_numbers = true
+        default_value = "0",
+        allow_negative_numbers = true,
+        value_parser = parse_expiry
     )]
     expire: i64,
     #[command(flatten)]

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use std::error::Error as StdError;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 /// First bytes of a Tokyo Cabinet file.
@@ -240,6 +241,9 @@ fn advice_on(error: &io::Error) -> Option<&'static str> {
 
 fn advice_on_listening(endpoint: &server::Endpoint, error: &io::Error) -> String {
     match error.kind() {
+        ErrorKind::AddrInUse if is_no_socket(endpoint) => {
+            "; what is there is not a socket: choose another path".to_owned()
+        }
         ErrorKind::AddrInUse => {
             let holder = endpoint.port().and_then(holder::of_port);
             let holder = holder.map_or("another process".to_owned(), |holder| holder.to_string());
@@ -257,6 +261,12 @@ fn advice_on_listening(endpoint: &server::Endpoint, error: &io::Error) -> String
         _ if error.raw_os_error().is_none() => "; check the name of the host".to_owned(),
         _ => advice_on(error).map_or(String::new(), |advice| format!("; {advice}")),
     }
+}
+
+/// Returns whether there is something at the path of a Unix socket that is not one.
+fn is_no_socket(endpoint: &server::Endpoint) -> bool {
+    let server::Endpoint::Unix(path) = endpoint else { return false };
+    fs::metadata(path).is_ok_and(|found| !found.file_type().is_socket())
 }
 
 /// Returns whether the error is only a closed output pipe, as in `... | head`.

@@ -16,6 +16,7 @@ use server::{
     ExtensionSettings, HostNames, ReadinessLimits, SCRIPT_PERIODIC_MAX, SemiSyncSettings,
     ServerFiles, TlsClientSettings, TlsSettings, Users,
 };
+use std::borrow::Cow;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub(crate) fn host_names<'s>(settings: impl IntoIterator<Item = &'s Settings>) -
 #[derive(Debug)]
 pub(super) struct Invalid {
     /// Name of the setting.
-    pub(super) setting: &'static str,
+    pub(super) setting: Cow<'static, str>,
     pub(super) what: String,
     /// Whether the settings are wrong by themselves, whatever files and addresses there are.
     pub(super) is_by_itself: bool,
@@ -394,6 +395,21 @@ impl Settings {
         })
     }
 
+    /// Fails if a path is empty.
+    pub(super) fn check_paths(&self) -> Result<(), Invalid> {
+        let mut empty = None;
+        self.clone().place_paths(&mut |field, path| {
+            if path.as_os_str().is_empty() {
+                empty.get_or_insert(field.replace('_', "-"));
+            }
+            path.to_owned()
+        });
+        match empty {
+            Some(setting) => Err(wrong(setting, "the path is empty: leave it out, or name one")),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the limits beyond which the process is not ready.
     pub(crate) fn readiness_limits(&self) -> ReadinessLimits {
         ReadinessLimits { lag_max: self.ready_lag_max.and_then(Seconds::unless_zero) }
@@ -468,13 +484,13 @@ pub(super) fn invalid<E: Into<anyhow::Error>>(setting: &'static str) -> impl FnO
     move |error| {
         let error = error.into();
         let is_by_itself = is_wrong_command_line(&error);
-        Invalid { setting, what: crate::describe(&error), is_by_itself }
+        Invalid { setting: setting.into(), what: crate::describe(&error), is_by_itself }
     }
 }
 
 /// Returns the error of a setting that is wrong by itself, or together with another one.
-fn wrong(setting: &'static str, what: impl Into<String>) -> Invalid {
-    Invalid { setting, what: what.into(), is_by_itself: true }
+fn wrong(setting: impl Into<Cow<'static, str>>, what: impl Into<String>) -> Invalid {
+    Invalid { setting: setting.into(), what: what.into(), is_by_itself: true }
 }
 
 fn requires(setting: &'static str, other: &str) -> Invalid {

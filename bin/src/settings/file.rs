@@ -319,8 +319,8 @@ impl Origins {
     /// Returns the error of a setting. Only one that the file does not have is of the command line.
     fn error(&self, invalid: Invalid, index: usize) -> anyhow::Error {
         let Invalid { setting, what, is_by_itself } = invalid;
-        let text = format!("{}: {what}", self.name(setting, index));
-        match is_by_itself && self.file_with(setting).is_none() {
+        let text = format!("{}: {what}", self.name(&setting, index));
+        match is_by_itself && self.file_with(&setting).is_none() {
             true => wrong_command_line(text),
             false => anyhow!(text),
         }
@@ -370,6 +370,7 @@ impl Launch {
         let mut configs = Vec::new();
         for (index, settings) in databases.iter().enumerate() {
             let failed = |invalid| origins.error(invalid, index);
+            settings.check_paths().map_err(failed)?;
             configs.push(settings.configure(shares).map_err(failed)?);
             settings.check_apart_from_admin().map_err(failed)?;
             for other in &databases[..index] {
@@ -496,6 +497,9 @@ mod tests {
             ("database = '*#bnm=5'\n", "FILE:1: database: unknown tuning \"bnm\""),
             ("\nserver-id = 65536\n", "FILE:2: server-id: a number from 0 to 65535 is required"),
             ("\nupdate-log = 'ulog'\n", "FILE:2: update-log: requires server-id"),
+            ("port = 1\nunix = ''\n", "FILE:2: unix: the path is empty: leave it out, or name one"),
+            ("update-log = ''\nserver-id = 1\n", "FILE:1: update-log: the path is empty"),
+            ("position-file = ''\n", "FILE:1: position-file: the path is empty"),
             ("users = '/nowhere/users'\n", "FILE:1: users: cannot read the users"),
             ("[[database]]\nport = 1\npid = 'x'\n", "FILE:3: pid belongs above the sections"),
             ("port = 1\n[[database]]\n", "FILE:1: port belongs into a section"),

@@ -22,6 +22,12 @@ pub(crate) fn import_if_legacy(name: &str, into: Option<&str>) -> Result<String>
     let (path, tuning) = name.find('#').map_or((name, ""), |at| name.split_at(at));
     let path = Path::new(path);
     if !is_legacy(path) {
+        if !path.exists() {
+            tracing::warn!(
+                "there is no {}, so nothing is imported: check its name",
+                path.display()
+            );
+        }
         return Ok(name.to_owned());
     }
     let file = File::open(path)?;

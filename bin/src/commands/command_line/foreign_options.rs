@@ -89,12 +89,13 @@ pub(super) fn explain(error: Error, command: &Command, words: &[OsString]) -> Er
     };
     let text = if error.kind() == ErrorKind::InvalidSubcommand {
         match command.find_subcommand(given) {
-            Some(own) => format!(
+            // An alias of another command means something else here.
+            Some(own) if own.get_name() == given => format!(
                 "{} has no command {given:?}\n\n  tip: it is a command of its own: tyrant {}",
                 invoked.get_name(),
                 own.get_name()
             ),
-            None => unknown_command(invoked, given),
+            _ => unknown_command(invoked, given),
         }
     } else {
         let meant = MEANINGS.iter().find(|(word, name, _)| *word == given && has(name));
@@ -157,6 +158,7 @@ mod tests {
                 "backup has no command \"restore\"\n\n  tip: it is a \
               command of its own: tyrant restore\n",
             ),
+            ("tyrant backup delete a", "no command \"delete\"; did you mean prune?\n"),
             ("tyrant backup lst a", "no command \"lst\"; did you mean list?\n"),
         ] {
             let error = parsed(line).expect_err(line);

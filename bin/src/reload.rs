@@ -19,6 +19,8 @@ pub(crate) struct Reloader {
     pub(crate) settings: Mutex<Option<(Launch, Vec<Settings>)>>,
     /// Servers of the databases.
     pub(crate) handles: Vec<Handle>,
+    /// Lines of [`Reload::databases`].
+    pub(crate) databases: Vec<String>,
     /// Listener for metrics, health and readiness, if there is one.
     pub(crate) monitor: Option<Arc<Monitor>>,
     pub(crate) manager: Manager,
@@ -60,6 +62,10 @@ impl Report {
 impl Reload for Reloader {
     fn reload(&self, number: usize) -> Result<String, String> {
         self.reload_all(Some(number))
+    }
+
+    fn databases(&self) -> Vec<String> {
+        self.databases.clone()
     }
 }
 

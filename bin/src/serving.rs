@@ -1,5 +1,6 @@
 //! Server process: log, pid file, signals, and the messages at start and stop.
 
+use crate::bytes;
 use crate::cluster::{self, Connected};
 use crate::logging::{Log, LogFormat, Verbosity, system};
 use crate::pid_file::PidFile;
@@ -19,6 +20,7 @@ use scripts::Limits;
 use server::{Endpoint, Handle, HostNames, Monitor, ReadinessLimits, Server};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -27,6 +29,9 @@ use std::thread::{self, ScopedJoinHandle};
 /// Logged at start if no listen address was given.
 const ONLY_THIS_MACHINE: &str =
     "; only this machine can connect; --host 0.0.0.0 to change, --host :: with IPv6";
+
+/// End of an address that requires TLS, in the list of the databases.
+pub(crate) const TLS_ONLY: &str = "+tls";
 
 /// A server process to run: its databases, its log and its pid file.
 #[derive(Debug)]
@@ -182,10 +187,14 @@ impl Process {
         let bound: Vec<Bound> = bound.collect::<Result<_>>()?;
         let handles: Vec<Handle> = bound.iter().map(|bound| bound.server.handle()).collect();
         let manager = Manager::from_environment();
+        let names = self.database_names(&bound);
+        let listed = self.databases.iter().zip(&bound).zip(&names);
+        let listed = listed.map(|((service, bound), name)| service.listed(name, bound));
         let reloader = Arc::new(Reloader {
             log: log.clone(),
             settings: Mutex::new(self.launch.clone()),
             handles: handles.clone(),
+            databases: listed.collect(),
             monitor: monitor.clone(),
             manager: manager.clone(),
         });
@@ -213,20 +222,8 @@ impl Process {
             daemon::ready()?;
         }
         if let Some(monitor) = &monitor {
-            let mut names: Vec<String> = Vec::new();
-            for ((service, bound), handle) in self.databases.iter().zip(&bound).zip(&handles) {
-                let path = match cluster::is_cluster_name(&service.database) {
-                    true => service.database.clone(),
-                    false => bound.database.path().display().to_string(),
-                };
-                // Databases in memory may have the same name; their samples must not.
-                let like = names.iter().filter(|name| name.split(" (").next() == Some(&path));
-                let name = match like.count() {
-                    0 => path,
-                    others => format!("{path} ({})", others + 1),
-                };
-                monitor.add(name.clone(), handle.clone());
-                names.push(name);
+            for (name, handle) in names.into_iter().zip(&handles) {
+                monitor.add(name, handle.clone());
             }
             monitor.set_started();
         }
@@ -235,6 +232,24 @@ impl Process {
         run_all(bound, &handles)?;
         system(format_args!("service finished: {process}"));
         Ok(())
+    }
+
+    /// Returns the names of the databases, each different.
+    fn database_names(&self, bound: &[Bound]) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for (service, bound) in self.databases.iter().zip(bound) {
+            let path = match cluster::is_cluster_name(&service.database) {
+                true => service.database.clone(),
+                false => bound.database.path().display().to_string(),
+            };
+            // Databases in memory may have the same name; their samples must not.
+            let like = names.iter().filter(|name| name.split(" (").next() == Some(&path));
+            names.push(match like.count() {
+                0 => path,
+                others => format!("{path} ({})", others + 1),
+            });
+        }
+        names
     }
 
     /// Starts the listener for metrics, health and readiness, if there is to be one.
@@ -337,6 +352,25 @@ impl Service {
     fn endpoints(&self) -> Vec<&Endpoint> {
         let tls = self.config.tls.iter().flat_map(|tls| &tls.listen);
         self.config.listen.iter().chain(tls).collect()
+    }
+
+    /// Returns the line of the database among those of the process, see
+    /// [`server::Reload::databases`].
+    fn listed(&self, name: &str, bound: &Bound) -> String {
+        let tls = bound.server.tls_addresses();
+        let mut line = bytes::one_line(name.as_bytes());
+        for address in bound.server.local_addresses() {
+            let end = if tls.contains(&address) { TLS_ONLY } else { "" };
+            line.push_str(&format!("\t{address}{end}"));
+        }
+        let with_tls = self.config.tls.iter().flat_map(|tls| &tls.listen);
+        let plain = self.config.listen.iter().map(|endpoint| (endpoint, ""));
+        for (endpoint, end) in plain.chain(with_tls.map(|endpoint| (endpoint, TLS_ONLY))) {
+            if let Endpoint::Unix(path) = endpoint {
+                line.push_str(&format!("\t{}{end}", bytes::one_line(path.as_os_str().as_bytes())));
+            }
+        }
+        line
     }
 
     /// Returns the setting to change where an endpoint cannot be listened on.

@@ -849,6 +849,10 @@ impl Reload for Process {
             _ => Err("users: line 3".to_owned()),
         }
     }
+
+    fn databases(&self) -> Vec<String> {
+        vec!["casket.tch\t127.0.0.1:1978".to_owned()]
+    }
 }
 
 #[test]
@@ -864,6 +868,7 @@ fn a_clients_reload_is_that_of_the_process_and_then_of_the_functions() {
         client.exchange(misc("reload", &[]), list(&[read]));
         client.exchange(misc("reload", &[]), support::MISC_FAILURE);
         client.exchange(misc("error", &[]), list(&["2: invalid operation: users: line 3"]));
+        client.exchange(misc("metrics", &["databases"]), list(&["casket.tch\t127.0.0.1:1978"]));
         assert_eq!(functions.reloads.load(Ordering::SeqCst), usize::from(has_functions));
     }
 }

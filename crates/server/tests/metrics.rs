@@ -14,9 +14,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use support::{
-    ABLE, HELD, LateStore, ManualEngine, Monitored, config, following, hash, is_following, memory,
-    named, request, set, start, start_engine, start_master, start_with, stat, tree, wait_until,
-    wait_until_equal,
+    ABLE, HELD, LateStore, MISC_FAILURE, ManualEngine, Monitored, config, following, hash,
+    is_following, list, memory, misc, named, request, set, start, start_engine, start_master,
+    start_with, stat, tree, wait_until, wait_until_equal,
 };
 use wire::binary::Request;
 
@@ -159,6 +159,34 @@ fn requests_that_are_denied_are_counted_by_the_reason() {
     replica.connect().exchange(b"set k 0 0 1\r\nw\r\n", refusal);
     let labels = [("reason", "read_only")];
     assert_eq!(metrics.value("tyrant_requests_denied_total", &labels), 1.0);
+}
+
+#[test]
+fn the_function_metrics_has_the_samples_of_its_database_and_of_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(hash(folder.path()));
+    let metrics = Monitored::new(&server);
+    server.connect().exchange(b"set k 0 0 1\r\nv\r\n", b"STORED\r\n");
+    let mut client = server.connect();
+    client.send(&misc("metrics", &[]));
+    // Its state, the number of elements, and the length of the only one.
+    assert_eq!(client.read(9)[..5], [0, 0, 0, 0, 1]);
+    let text = client.read_until(b"# TYPE tyrant_script_seconds_total counter\n");
+    let text = String::from_utf8(text).unwrap();
+    let names = |text: &str| {
+        let names = text.lines().filter(|line| !line.starts_with('#'));
+        let names = names.filter_map(|line| line.split(['{', ' ']).next().map(str::to_owned));
+        names.collect::<BTreeSet<_>>()
+    };
+    let mut expected = names(&metrics.scrape());
+    // Whether the process is ready depends on all databases.
+    assert!(expected.remove("tyrant_ready"));
+    assert_eq!(names(&text), expected);
+    let path = folder.path().join("casket.tch");
+    let records = format!("tyrant_records{{database=\"{}\"}} 1\n", path.display());
+    assert!(text.contains(&records), "{text}");
+    client.exchange(misc("metrics", &["databases"]), list(&[]));
+    client.exchange(misc("metrics", &["other"]), MISC_FAILURE);
 }
 
 /// Returns the last slow request, with its keys and values.

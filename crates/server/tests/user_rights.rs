@@ -234,6 +234,7 @@ fn tokyo_tyrants_protocol_refuses_other_keys_and_missing_rights() {
         ("optimize", &[]),
         ("check", &["start"]),
         ("reload", &[]),
+        ("metrics", &["databases"]),
         ("promote", &[]),
     ] {
         client.exchange(misc(name, arguments), MISC_FAILURE);
@@ -244,6 +245,9 @@ fn tokyo_tyrants_protocol_refuses_other_keys_and_missing_rights() {
     let text = client.read_until(b"keys only");
     assert!(String::from_utf8_lossy(&text).contains("lacks the right read"));
     assert_eq!(records(&database), before);
+    // The metrics are of the server, as its status is, and have no key.
+    client.send(&misc("metrics", &[]));
+    client.read_until(b"tyrant_replicas{database=\"");
     let mut client = log_in(&server, "ann");
     client.exchange(request(&Request::Put { key: b"a:2", value }), OK);
     let keys = request(&Request::KeysWithPrefix { prefix: b"a:", max: -1 });

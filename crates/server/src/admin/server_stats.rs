@@ -1,5 +1,6 @@
 //! Server stats: names and values that each protocol shows in its own form.
 
+use super::metrics::{Format, Samples, collect, collect_process};
 use crate::Dialect;
 use crate::counters::Count;
 use crate::shared::{ScriptFigures, Shared};
@@ -84,12 +85,25 @@ pub(crate) fn tokyo_tyrant_stats(shared: &Shared, descriptor: i32) -> Vec<(&'sta
     stats
 }
 
-/// Returns the last slow requests, the last one first, each as an object of JSON.
-pub(crate) fn slow_requests(shared: &Shared) -> Vec<String> {
-    let database = match &shared.remote {
+/// Returns the metrics of the process and of this server, in Prometheus' text format.
+pub(crate) fn metrics_text(shared: &Shared) -> String {
+    let mut samples = Samples::new();
+    collect_process(&mut samples);
+    collect(shared, &database_name(shared), &mut samples);
+    samples.text(Format::Prometheus)
+}
+
+/// Returns the name of the database in texts about it.
+fn database_name(shared: &Shared) -> String {
+    match &shared.remote {
         Some(remote) => remote.store.name(),
         None => shared.served.database.path().display().to_string(),
-    };
+    }
+}
+
+/// Returns the last slow requests, the last one first, each as an object of JSON.
+pub(crate) fn slow_requests(shared: &Shared) -> Vec<String> {
+    let database = database_name(shared);
     shared.slow_log.last().iter().map(|slow| slow.json(&database)).collect()
 }
 

@@ -215,6 +215,7 @@ fn decode_anywhere<'a>(
         | Function::Reload
         | Function::Login
         | Function::Slow
+        | Function::Metrics
         | Function::Replication => return Err(NoOperation::OfServer),
         Function::Unknown(_) => return Err(NoOperation::Invalid),
     })
@@ -312,6 +313,7 @@ fn exists(function: Function<'_>, kind: Kind) -> bool {
         | Function::Reload
         | Function::Login
         | Function::Slow
+        | Function::Metrics
         | Function::Replication => true,
         Function::Defragment | Function::ClearCache => matches!(kind, Hash | Tree | Table),
         Function::Range => matches!(kind, Tree | MemoryTree | Fixed),

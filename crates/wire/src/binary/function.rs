@@ -106,6 +106,9 @@ functions! {
     Reload = b"reload",
     /// The last slow requests, as objects of JSON.
     Slow = b"slow",
+    /// The metrics of the server and the database as text of Prometheus; or the `databases` of the
+    /// process.
+    Metrics = b"metrics",
     /// Asks for the state of replication, see [`crate::replication`].
     Replication = b"replication",
     /// Log in: name and password.

@@ -1,6 +1,6 @@
 //! The functions of `misc`, called through Tokyo Tyrant's binary protocol and through HTTP.
 
-use crate::admin::server_stats::slow_requests;
+use crate::admin::server_stats::{metrics_text, slow_requests};
 use crate::counters::Count;
 use crate::ops::command_mask::{Command, Protocol};
 use crate::ops::conditional::{Action, Write, Written};
@@ -74,6 +74,9 @@ impl<'a> Call<'a> {
             | Function::Check
             | Function::Slow
             | Function::Reload => Command::Optimize,
+            // The list of the databases is about the process, as a reload is.
+            Function::Metrics if self.arguments.iter().next().is_some() => Command::Optimize,
+            Function::Metrics => Command::Stat,
             Function::Vanish => Command::Vanish,
             Function::Promote => Command::SetMaster,
             Function::Error
@@ -188,6 +191,21 @@ impl<'a> Call<'a> {
                     return Ok(false);
                 }
                 requests.iter().for_each(|request| reply.element(request.as_bytes()));
+            }
+            (Function::Metrics, []) => {
+                // It adds up the counters of all threads, and looks at the files of the process.
+                context.wait()?;
+                reply.element(metrics_text(context.shared).as_bytes());
+            }
+            (Function::Metrics, [b"databases"]) => {
+                let process = context.shared.reload.get();
+                let process = process.and_then(|(process, _)| process.upgrade());
+                let databases = process.map_or(Vec::new(), |process| process.databases());
+                databases.iter().for_each(|line| reply.element(line.as_bytes()));
+            }
+            (Function::Metrics, _) => {
+                context.fail_because("metrics", "metrics takes no argument, or databases");
+                return Ok(false);
             }
             (Function::Login, _) => {
                 context
@@ -451,7 +469,8 @@ mod tests {
                 Function::SetIndex,
                 Function::Check,
                 Function::Reload,
-                Function::Slow
+                Function::Slow,
+                Function::Metrics
             ]
         );
     }

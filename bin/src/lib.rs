@@ -13,6 +13,7 @@ mod errors;
 mod listing;
 mod logging;
 mod output;
+mod paint;
 mod password;
 mod pid_file;
 mod plural;

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use parking_lot::{Mutex, MutexGuard};
+use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::{Handle, Signals};
@@ -49,6 +50,38 @@ impl Drop for Handling {
         handlings.0 -= 1;
         if let (0, Some(are_none)) = &*handlings {
             are_none.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A flag that the signals in [`ENDING`] set, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Flag {
+    is_set: Arc<AtomicBool>,
+    registered: Vec<SigId>,
+    _handling: Handling,
+}
+
+impl Flag {
+    pub(crate) fn watch() -> Result<Self> {
+        let handling = Handling::begin()?;
+        let mut flag = Self { is_set: Arc::default(), registered: Vec::new(), _handling: handling };
+        for signal in ENDING {
+            let registered = signal_hook::flag::register(signal, Arc::clone(&flag.is_set));
+            flag.registered.push(registered.context("cannot handle signals")?);
+        }
+        Ok(flag)
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Flag {
+    fn drop(&mut self) {
+        for id in self.registered.drain(..) {
+            signal_hook::low_level::unregister(id);
         }
     }
 }

@@ -96,11 +96,31 @@ impl Run for Size {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  # Remove all records of another server
-  tyrant vanish --server 10.0.0.2:1978")]
-pub(super) struct Vanish {}
+  # Remove all records of another server; a terminal is asked first
+  tyrant vanish --server 10.0.0.2:1978
+  # Remove them without a question
+  tyrant vanish --yes")]
+pub(super) struct Vanish {
+    /// Ask no question on a terminal
+    #[arg(long, short = 'y')]
+    yes: bool,
+}
 
 impl Run for Vanish {
+    fn question(&self, server: &Server) -> Result<Option<String>> {
+        if self.yes {
+            return Ok(None);
+        }
+        // A database in a cluster has no number of records, and one in memory no path.
+        let number = server.stat_value("rnum")?;
+        let number = number
+            .map_or(String::new(), |number| format!(" ({})", bytes::escaped(number.as_bytes())));
+        let path = server.stat_value("path")?;
+        let of =
+            path.map_or(String::new(), |path| format!(" of {}", bytes::escaped(path.as_bytes())));
+        Ok(Some(format!("Remove all records{number}{of} on {}?", server.address())))
+    }
+
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         Ok(server.vanish()?)
     }

@@ -35,13 +35,13 @@ use crate::remote::{Need, Server, ServerArgument};
 use crate::say::check_printed;
 use crate::transfer::progress::without_bars;
 use crate::transfer::whole_file::Output;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{Parser, Subcommand};
 use command_line::groups::{
     ADMINISTRATION, COPIES, LOOK, OTHER, RECORDS, REPLICATION, SERVE, TABLES,
 };
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 /// A small, fast, persistent key-value server that speaks memcached, Redis's
@@ -180,7 +180,7 @@ enum Remote {
     #[command(display_order = LOOK)]
     Ping(At<Quietly<probe::Ping>>),
     /// Print the server's status
-    #[command(display_order = LOOK, visible_alias = "info")]
+    #[command(display_order = LOOK, visible_aliases = ["info", "stats"])]
     Stat(At<manage::Stat>),
     /// Print the last slow requests, and where their time went
     #[command(display_order = LOOK)]
@@ -254,6 +254,10 @@ impl<T: Run + clap::Args> Run for Quietly<T> {
         }
     }
 
+    fn question(&self, server: &Server) -> Result<Option<String>> {
+        self.command.question(server)
+    }
+
     fn run_alone(&self) -> Option<Result<()>> {
         self.command.run_alone()
     }
@@ -267,6 +271,11 @@ trait Run {
     }
 
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()>;
+
+    /// Returns what a person on a terminal is asked before the command runs, if anything.
+    fn question(&self, _server: &Server) -> Result<Option<String>> {
+        Ok(None)
+    }
 
     /// Runs the command if it needs no server.
     fn run_alone(&self) -> Option<Result<()>> {
@@ -327,8 +336,24 @@ impl Remote {
         if let Some(done) = command.run_alone() {
             return done;
         }
+        let server = server.connect()?;
+        if io::stdin().is_terminal()
+            && io::stderr().is_terminal()
+            && let Some(question) = self.question(&server)?
+        {
+            eprint!("{question}{YES_OR_NO}");
+            let mut answer = String::new();
+            io::stdin().read_line(&mut answer)?;
+            ensure!(is_yes(&answer), UNCHANGED);
+        }
         let mut output = io::BufWriter::new(Output::standard());
-        self.run_on(&server.connect()?, &mut output)
+        self.run_on(&server, &mut output)
+    }
+
+    /// Returns what a person on a terminal is asked before the command runs, if anything.
+    fn question(&self, server: &Server) -> Result<Option<String>> {
+        let (name, _, command) = self.parts();
+        command.question(server).map_err(|error| server.explain(name, error))
     }
 
     /// Runs the command on this server.
@@ -340,6 +365,17 @@ impl Remote {
         output.flush()?;
         done.map_err(|error| server.explain(name, error))
     }
+}
+
+/// End of a question.
+const YES_OR_NO: &str = " [y/N] ";
+
+/// Error of a command whose question was not answered with yes.
+const UNCHANGED: &str = "nothing was changed";
+
+/// Returns whether the answer to a question is yes.
+fn is_yes(answer: &str) -> bool {
+    ["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str())
 }
 
 /// Answer of a command that is no: exit code 1 without a message.

@@ -348,19 +348,26 @@ impl Status {
 
     /// Returns the replicas that it serves.
     fn replicas(&self) -> impl Iterator<Item = ReplicaStatus<'_>> {
-        self.0.iter().filter_map(|(name, text)| {
-            let id = name.strip_prefix("replica_")?;
-            // Greater ids belong to tools.
-            id.parse::<u16>().ok()?;
-            let words = text.split(' ').filter_map(|word| word.split_once('=')).collect();
-            Some(ReplicaStatus { id, words })
-        })
+        replicas_of(&self.0)
     }
 }
 
+/// Returns the replicas of a server, as its `stat` describes them.
+pub(super) fn replicas_of(
+    stat: &BTreeMap<String, String>,
+) -> impl Iterator<Item = ReplicaStatus<'_>> {
+    stat.iter().filter_map(|(name, text)| {
+        let id = name.strip_prefix("replica_")?;
+        // Greater ids belong to tools.
+        id.parse::<u16>().ok()?;
+        let words = text.split(' ').filter_map(|word| word.split_once('=')).collect();
+        Some(ReplicaStatus { id, words })
+    })
+}
+
 /// A replica, as its master describes it.
-struct ReplicaStatus<'s> {
-    id: &'s str,
+pub(super) struct ReplicaStatus<'s> {
+    pub(super) id: &'s str,
     words: BTreeMap<&'s str, &'s str>,
 }
 
@@ -369,11 +376,11 @@ impl ReplicaStatus<'_> {
         self.words.get(name).copied().unwrap_or("")
     }
 
-    fn address(&self) -> &str {
+    pub(super) fn address(&self) -> &str {
         self.word("address")
     }
 
-    fn lag(&self) -> String {
+    pub(super) fn lag(&self) -> String {
         let state = self.word("state");
         let seconds = self.word("lag_seconds").parse().unwrap_or(f64::NAN);
         match self.words.get("lag_operations") {

@@ -33,20 +33,34 @@ pub(super) struct Slow {
     form: AsJson,
 }
 
+/// Heading of the lines.
+pub(super) fn heading() -> String {
+    let (time, seconds, most, command) = ("ENDED AT", "SECONDS", "MOST OF IT", "COMMAND");
+    format!("{time:<29}{seconds:<10}{most:<26}{command:<26}KEY")
+}
+
+/// Returns the last slow requests of a server, the last one first.
+pub(super) fn requests(server: &Server) -> Result<Vec<Json>> {
+    let nothing: [&[u8]; 0] = [];
+    let requests = server.misc(FUNCTION, 0, &nothing)?;
+    if requests.is_empty() {
+        server.confirm("slow")?;
+    }
+    let read = |request: Vec<u8>| serde_json::from_slice(&request);
+    requests
+        .into_iter()
+        .map(read)
+        .collect::<Result<_, _>>()
+        .context("the server's reply is no JSON")
+}
+
 impl Run for Slow {
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
-        let nothing: [&[u8]; 0] = [];
-        let requests = server.misc(FUNCTION, 0, &nothing)?;
-        if requests.is_empty() {
-            server.confirm("slow")?;
-        }
+        let requests = requests(server)?;
         if !self.form.json && !requests.is_empty() {
-            let (time, seconds, most, command) = ("ENDED AT", "SECONDS", "MOST OF IT", "COMMAND");
-            writeln!(output, "{time:<29}{seconds:<10}{most:<26}{command:<26}KEY")?;
+            writeln!(output, "{}", heading())?;
         }
         for request in requests {
-            let request: Json =
-                serde_json::from_slice(&request).context("the server's reply is no JSON")?;
             match self.form.json {
                 true => write_json(&request, output)?,
                 false => writeln!(output, "{}", line(&request))?,
@@ -57,7 +71,7 @@ impl Run for Slow {
 }
 
 /// Returns a request as a line for people.
-fn line(request: &Json) -> String {
+pub(super) fn line(request: &Json) -> String {
     let text = |name: &str| escaped(request[name].as_str().unwrap_or("").as_bytes());
     let number = |name: &str| request[name].as_f64().unwrap_or(0.0);
     let most = PARTS.into_iter().max_by(|one, other| number(one.0).total_cmp(&number(other.0)));

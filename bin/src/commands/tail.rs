@@ -68,21 +68,35 @@ pub(super) struct Tail {
 
 impl Tail {
     pub(super) fn run(&self) -> Result<()> {
-        let address = self.server.address();
-        let settings = Settings { read_timeout: Some(SILENCE_MAX), ..self.server.settings()? };
-        let from_us = self.from.max(1);
         // A stream cannot tell a server without a log from one of another protocol.
-        let server = self.server.connect()?;
+        self.run_on(&self.server.connect()?, || false)
+    }
+
+    /// Returns the options of the connection.
+    pub(super) fn server(&self) -> &ServerArgument {
+        &self.server
+    }
+
+    /// Returns whether only a user or a signal ends it.
+    pub(super) fn is_endless(&self) -> bool {
+        self.max.is_none() && !self.to_end
+    }
+
+    /// Prints the changes on a server until `is_ended`, which is asked at least every second.
+    pub(super) fn run_on(&self, server: &Server, is_ended: impl Fn() -> bool) -> Result<()> {
+        let address = server.address();
+        let settings = Settings { read_timeout: Some(SILENCE_MAX), ..server.settings().clone() };
+        let from_us = self.from.max(1);
         let mut updates =
-            UpdateStream::open(&remote::parse(&address)?, &settings, from_us, SERVER_ID)
-                .map_err(|error| remote::cannot_connect(&address, &error))?;
+            UpdateStream::open(&remote::parse(address)?, &settings, from_us, SERVER_ID)
+                .map_err(|error| remote::cannot_connect(address, &error))?;
         updates.server_id().map_err(|_| server.without_updates("tail", from_us))?;
-        let end_us = self.to_end.then(|| time_of(&server)).transpose()?;
-        drop(server);
+        let end_us = self.to_end.then(|| time_of(server)).transpose()?;
         let mut output = BufWriter::new(Output::standard());
         let mut heartbeats = 0;
         let mut left = self.max.unwrap_or(u64::MAX);
-        while left > 0 {
+        // A server sends a heartbeat every second.
+        while left > 0 && !is_ended() {
             if !updates.has_next() {
                 output.flush()?;
             }

@@ -19,6 +19,7 @@ mod shell;
 mod systemd;
 mod table;
 mod tcrmgr;
+mod terminal;
 mod tls;
 mod tree;
 mod ttserver;

@@ -1,7 +1,9 @@
-//! `tyrant shell` with a script, and `tyrant top` for scripts.
+//! `tyrant shell` and `tyrant top`, on a terminal and with scripts.
 
-use crate::process::{Server, fail, path, succeed};
-use std::io::Write;
+use crate::process::{Server, path, succeed, wait_for};
+use crate::terminal::Terminal;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output, Stdio};
 
 /// Runs the shell with a script as its standard input.
@@ -38,8 +40,8 @@ fn a_script_runs_to_its_end() {
 #[test]
 fn a_script_ends_at_its_first_error_unless_told_otherwise() {
     let server = Server::tyrant("*", &[]);
-    let script =
-        "put a 1\nget nothing\nput a\nfrob\nget 'a\nput a -\nget a --server h:1\ntop\nget a\n";
+    let script = "put a 1\nget nothing\nput a\nfrob\nget 'a\nput a -\nget a --server h:1\nserve\ntop\ntail\n\
+         get a\n";
     let output = shell(&server, &[], script);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stdout.is_empty(), "{output:?}");
@@ -57,9 +59,11 @@ fn a_script_ends_at_its_first_error_unless_told_otherwise() {
         "line 5: the quotation mark ' is not closed",
         "line 6: the shell reads lines",
         "line 7: the shell is connected: \"connect ADDRESS\"",
-        "line 8: top is no command of the shell, but one of the program: leave the shell, and run \
-         \"tyrant top\"",
-        "tyrant: 7 lines failed",
+        "line 8: serve is no command of the shell, but one of the program: leave the shell, and run \
+         \"tyrant serve\"",
+        "line 9: top needs --once in a script",
+        "line 10: tail needs --max N or --to-end in a script",
+        "tyrant: 9 lines failed",
     ] {
         assert!(error.contains(part), "{part}: {error}");
     }
@@ -69,7 +73,7 @@ fn a_script_ends_at_its_first_error_unless_told_otherwise() {
 fn the_shell_has_aliases_and_proposes_the_nearest_command() {
     let server = Server::tyrant("*", &[]);
     let output =
-        shell(&server, &[], "set a 1\nexists b\nexists a\nping --quiet\nrm a\nkeys\ndele a\n");
+        shell(&server, &[], "SET a 1\nexists b\nExists a\nping --quiet\nrm a\nkeys\ndele a\n");
     assert_eq!(text(&output.stdout), "0\n1\n");
     let error = text(&output.stderr);
     assert!(
@@ -92,7 +96,7 @@ fn top_prints_the_figures_of_an_interval_for_scripts() {
     let top = ["top", "--once", "--interval", "0.1", "--server", &server.address()];
     let lines = succeed("tyrant", &top);
     assert!(lines.starts_with(&format!("tyrant top - {}  hash  casket.tch", server.address())));
-    for label in ["operations ", "connections ", "memory ", "database ", "command "] {
+    for label in ["attention ", "requests ", "connections ", "memory ", "database ", "disk "] {
         assert!(lines.lines().any(|line| line.starts_with(label)), "{label}: {lines}");
     }
     let json = succeed("tyrant", &[&top[..], &["--json"]].concat());
@@ -100,6 +104,166 @@ fn top_prints_the_figures_of_an_interval_for_scripts() {
     assert_eq!(json["commands"]["put"]["total"], 1.0);
     assert_eq!(json["rnum"], 1);
     assert!(json["interval_seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{json}");
-    let error = fail("tyrant", &["top", "--server", &server.address()]);
-    assert!(error.contains("--once or --json"), "{error}");
+}
+
+#[test]
+fn top_prints_figures_at_each_interval_to_a_script_until_the_output_is_closed() {
+    let server = Server::tyrant("casket.tch", &[]);
+    let mut top = Command::new(path("tyrant"))
+        .args(["top", "--interval", "0.1", "--server", &server.address()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("top starts");
+    let output = BufReader::new(top.stdout.take().expect("its output"));
+    let heads = output.lines().map(|line| line.expect("a line"));
+    let heads = heads.filter(|line| line.starts_with("tyrant top - ")).take(3);
+    assert_eq!(heads.count(), 3);
+    // Its next line has nowhere to go.
+    wait_for("the end of top", || top.try_wait().expect("its state"));
+}
+
+#[test]
+fn top_shows_the_databases_of_a_process_on_a_terminal() {
+    let text = "[[database]]\nname = \"one.tch\"\nport = PORT\n[[database]]\nname = \"two.tcb\"\n\
+         port = OTHER\n";
+    let server = Server::configured(text, &[]);
+    let arguments = ["top", "--interval", "0.2", "--server", &server.address()];
+    let mut top = Terminal::open(&arguments);
+    top.await_text("one.tch");
+    top.await_text("nothing needs attention");
+    top.await_text("p99");
+    assert!(top.shown().contains("\x1b[32m"), "{}", top.shown());
+    top.send("\t");
+    top.await_text("two.tcb");
+    top.send("?");
+    top.await_text("reverse the order");
+    top.send("xs");
+    top.await_text("the slow log is off");
+    top.send("q");
+    assert!(top.end().success(), "{}", top.shown());
+    assert!(top.shown().contains("\x1b[?1049l") && top.shows_typing(), "{}", top.shown());
+    let mut plain = Terminal::open_with(&arguments, &[("NO_COLOR", "1")]);
+    plain.await_text("nothing needs attention");
+    for colour in ["\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[36m"] {
+        assert!(!plain.shown().contains(colour), "{:?}", plain.shown());
+    }
+    // Ctrl-C ends it too.
+    plain.send("\x03");
+    assert!(plain.end().success());
+    let dumb = Terminal::open_with(&arguments, &[("TERM", "dumb")]);
+    dumb.await_shown("two intervals", |shown| shown.matches("tyrant top - ").count() > 1);
+    assert!(!dumb.shown().contains('\x1b'), "{:?}", dumb.shown());
+}
+
+#[test]
+fn a_person_is_asked_before_all_records_are_removed() {
+    let server = Server::tyrant("casket.tch", &[]);
+    let address = server.address();
+    let put = || succeed("tyrant", &["put", "a", "1", "--server", &address]);
+    let count = || succeed("tyrant", &["count", "--server", &address]);
+    put();
+    let question = format!("Remove all records (1) of casket.tch on {address}? [y/N] ");
+    let mut vanish = Terminal::open(&["vanish", "--server", &address]);
+    vanish.await_text(&question);
+    vanish.send("\n");
+    assert_eq!(vanish.end().code(), Some(1));
+    assert!(vanish.shown().contains("tyrant: nothing was changed"), "{}", vanish.shown());
+    assert_eq!(count(), "1\n");
+    let mut vanish = Terminal::open(&["vanish", "--server", &address]);
+    vanish.await_text(&question);
+    vanish.send("yes\n");
+    assert!(vanish.end().success());
+    assert_eq!(count(), "0\n");
+    put();
+    let mut vanish = Terminal::open(&["vanish", "--yes", "--server", &address]);
+    assert!(vanish.end().success() && !vanish.shown().contains("Remove"), "{}", vanish.shown());
+    assert_eq!(count(), "0\n");
+    // A script is not asked.
+    put();
+    succeed("tyrant", &["vanish", "--server", &address]);
+    assert_eq!(count(), "0\n");
+}
+
+/// Opens the shell on a terminal, with a history in a folder of its own.
+fn typed_shell(server: &Server, variables: &[(&str, &str)]) -> Terminal {
+    let state = server.folder.path().display().to_string();
+    let variables = [variables, &[("XDG_STATE_HOME", &*state)]].concat();
+    Terminal::open_with(&["shell", "--server", &server.address()], &variables)
+}
+
+#[test]
+fn the_shell_asks_completes_and_hints() {
+    let server = Server::tyrant("casket.tch", &[]);
+    let mut shell = typed_shell(&server, &[]);
+    let prompt = format!("{} casket.tch (hash, master)> ", server.address());
+    shell.await_text(&prompt);
+    shell.send("put");
+    shell.await_text("\x1b[2m KEY VALUE\x1b[0m");
+    shell.send(" 'user 1001' one\r");
+    shell.await_shown("the next prompt", |shown| shown.matches(&prompt).count() > 1);
+    // TAB completes the key, whose blank needs an escape.
+    shell.send("GET us\t");
+    shell.await_text(r"user\ 1001");
+    shell.send("\r");
+    shell.await_text("\none\r\n");
+    shell.send("frobnicate\r");
+    shell.await_text("\x1b[1;31mthere is no command \"frobnicate\"");
+    shell.send("Vanish\rn\rcount\r");
+    shell.await_text("Remove all records (1) of casket.tch on ");
+    shell.await_text("nothing was changed");
+    shell.await_text("\n1\r\n");
+    shell.send("vanish\ry\rcount\r");
+    shell.await_text("\n0\r\n");
+    shell.send("quit\r");
+    assert!(shell.end().success(), "{}", shell.shown());
+    let mut plain = typed_shell(&server, &[("NO_COLOR", "1")]);
+    plain.await_text(&prompt);
+    plain.send("get nothing\r");
+    plain.await_text("no record has the key");
+    assert!(!plain.shown().contains("\x1b[1") && !plain.shown().contains("\x1b[3"));
+    // Before the next prompt the terminal itself would take it.
+    plain.await_shown("the next prompt", |shown| shown.matches(&prompt).count() > 1);
+    plain.await_raw();
+    plain.send("\x04");
+    assert!(plain.end().success());
+}
+
+#[test]
+fn what_is_typed_while_a_command_runs_is_not_lost() {
+    let options = ["--server-id", "1", "--update-log", "ulog"];
+    let server = Server::tyrant("casket.tch", &options);
+    let mut shell = typed_shell(&server, &[]);
+    shell.await_text("master)> ");
+    // While one command runs, the others are typed, the last one not to its end.
+    shell.send("top --once --interval 1\r");
+    shell.await_text("--interval 1");
+    shell.send("put a first\rget a\rput b sec");
+    shell.await_text("\nfirst\r\n");
+    shell.send("ond\rget b\r");
+    shell.await_text("\nsecond\r\n");
+    // The view and the stream of changes return to the shell.
+    shell.send("top\r");
+    shell.await_text("nothing needs attention");
+    shell.send("qput c third\rget c\r");
+    shell.await_text("\nthird\r\n");
+    shell.send("tail --from 0 --max 1\r");
+    shell.await_text("\tput\tok\ta\tfirst\r\n");
+    shell.send("exit\r");
+    assert!(shell.end().success(), "{}", shell.shown());
+}
+
+#[test]
+fn a_tail_in_the_shell_ends_at_a_signal_and_the_shell_goes_on() {
+    let options = ["--server-id", "1", "--update-log", "ulog"];
+    let server = Server::tyrant("casket.tch", &options);
+    let mut shell = typed_shell(&server, &[]);
+    shell.await_text("master)> ");
+    shell.send("put a 1\rtail --from 0\r");
+    shell.await_text("\tput\tok\ta\t1\r\n");
+    kill_process(Pid::from_child(&shell.program), Signal::INT).expect("a signal");
+    shell.send("get a\r");
+    shell.await_text("\n1\r\n");
+    shell.send("exit\r");
+    assert!(shell.end().success(), "{}", shell.shown());
 }

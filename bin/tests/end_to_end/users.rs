@@ -1,18 +1,11 @@
 //! Users: the file that `tyrant user` writes, and a server that requires them.
 
-use crate::process::{self, Server, exchange, fail, feed, misuse, run, succeed, wait_for};
-use parking_lot::Mutex;
-use rustix::fs::{Mode, OFlags};
+use crate::process::{Server, exchange, fail, feed, misuse, run, succeed, wait_for};
+use crate::terminal::Terminal;
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, tcgetattr};
-use std::fs::File;
-use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
-use std::sync::Arc;
 
 /// Adds a user to a file, who may read and write.
 pub(crate) fn add(file: &Path, name: &str, password: &str) {
@@ -111,61 +104,6 @@ fn a_change_of_users_says_how_a_running_server_learns_of_it() {
     }
 }
 
-/// `tyrant user passwd ann` on a terminal.
-struct Prompt {
-    program: Child,
-    terminal: File,
-    shown: Arc<Mutex<Vec<u8>>>,
-}
-
-impl Prompt {
-    fn open(file: &str) -> Self {
-        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&terminal).expect("a terminal");
-        unlockpt(&terminal).expect("a terminal");
-        let name = ptsname(&terminal, Vec::new()).expect("its name");
-        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let end = || rustix::fs::open(&name, flags, Mode::empty()).expect("its other end");
-        let program = Command::new(process::path("tyrant"))
-            .args(["user", "passwd", "ann", "--users", file])
-            .stdin(end())
-            .stderr(end())
-            .spawn()
-            .expect("the program starts");
-        let terminal = File::from(terminal);
-        let mut reader = terminal.try_clone().expect("a copy");
-        let shown = Arc::<Mutex<Vec<u8>>>::default();
-        let output = Arc::clone(&shown);
-        std::thread::spawn(move || {
-            let mut bytes = [0; 256];
-            // It fails when the program has ended.
-            while let Ok(length @ 1..) = reader.read(&mut bytes) {
-                output.lock().extend_from_slice(&bytes[..length]);
-            }
-        });
-        Self { program, terminal, shown }
-    }
-
-    fn shown(&self) -> String {
-        String::from_utf8_lossy(&self.shown.lock()).into_owned()
-    }
-
-    /// Waits for a prompt, at which the terminal hides what is typed.
-    fn await_text(&self, text: &str) {
-        wait_for("the prompt", || self.shown().contains(text).then_some(()));
-        assert!(!self.shows_typing(), "{}", self.shown());
-    }
-
-    fn shows_typing(&self) -> bool {
-        let modes = tcgetattr(&self.terminal).expect("its modes").local_modes;
-        modes.contains(LocalModes::ECHO)
-    }
-
-    fn end(&mut self) -> ExitStatus {
-        wait_for("the end of the program", || self.program.try_wait().expect("its state"))
-    }
-}
-
 #[test]
 fn a_change_during_the_prompt_for_a_password_is_kept() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -178,12 +116,12 @@ fn a_change_during_the_prompt_for_a_password_is_kept() {
         text.lines().find(|line| line.starts_with("password")).expect("a hash").to_owned()
     };
     let before = hash();
-    let mut prompt = Prompt::open(file);
-    prompt.await_text("New password of ann: ");
+    let mut prompt = Terminal::open(&["user", "passwd", "ann", "--users", file]);
+    prompt.await_hidden("New password of ann: ");
     succeed("tyrant", &["user", "remove", "eve", "--users", file, "--quiet"]);
-    prompt.terminal.write_all(b"changed\n").expect("a password");
-    prompt.await_text("The same again: ");
-    prompt.terminal.write_all(b"changed\n").expect("a password");
+    prompt.send("changed\n");
+    prompt.await_hidden("The same again: ");
+    prompt.send("changed\n");
     assert!(prompt.end().success(), "{}", prompt.shown());
     assert!(prompt.shows_typing() && !prompt.shown().contains("changed"), "{}", prompt.shown());
     let listed = succeed("tyrant", &["user", "list", "--users", file]);
@@ -198,8 +136,9 @@ fn a_signal_during_the_prompt_for_a_password_leaves_a_terminal_that_shows_what_i
     let path = folder.path().join("users");
     add(&path, "ann", "secret");
     for signal in [Signal::INT, Signal::TERM] {
-        let mut prompt = Prompt::open(path.to_str().expect("a path"));
-        prompt.await_text("New password of ann: ");
+        let file = path.to_str().expect("a path");
+        let mut prompt = Terminal::open(&["user", "passwd", "ann", "--users", file]);
+        prompt.await_hidden("New password of ann: ");
         kill_process(Pid::from_child(&prompt.program), signal).expect("a signal");
         assert_eq!(prompt.end().signal(), Some(signal.as_raw()));
         assert!(prompt.shows_typing());

@@ -50,7 +50,7 @@ pub(super) fn is_command(name: &str) -> bool {
 }
 
 /// Returns a command whose help shows its other names too, and so those below it.
-fn with_aliases(command: clap::Command) -> clap::Command {
+pub(super) fn with_aliases(command: clap::Command) -> clap::Command {
     let aliases: Vec<&str> = command.get_visible_aliases().collect();
     let command = match aliases.is_empty() {
         true => command,

@@ -50,7 +50,6 @@ const MEANINGS: &[(&str, &str)] = &[
     ("slowlog", "slow"),
     ("snapshot", "backup"),
     ("start", "serve"),
-    ("stats", "stat"),
     ("status", "stat"),
     ("store", "put"),
     ("truncate", "vanish"),

@@ -1,17 +1,22 @@
 //! `tyrant shell`: the commands for a server, typed or read from the standard input.
 
+mod assistant;
 mod editor;
+mod vocabulary;
 mod words;
 
 #[cfg(test)]
 pub(super) use words::split;
 
-use super::command_line::groups::{self, OTHER};
-use super::command_line::{AfterHelp, after_help, is_command, unknown_command};
-use super::{Negative, Remote};
+use super::command_line::groups::{self, LOOK, OTHER};
+use super::command_line::{AfterHelp, after_help, is_command, unknown_command, with_aliases};
+use super::{Negative, Remote, UNCHANGED, tail, top};
+use crate::bytes::escaped;
+use crate::paint::{self, Tone};
 use crate::plural::counted;
 use crate::remote::{CONNECTION, Server, ServerArgument};
 use crate::say::say;
+use crate::signals::Flag;
 use crate::transfer::whole_file::Output;
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::error::ErrorKind;
@@ -20,6 +25,8 @@ use editor::Editor;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::rc::Rc;
 
 /// Longest line of a script: four bytes for each byte of the longest record.
 const LINE_BYTES_MAX: u64 =
@@ -60,6 +67,12 @@ enum Command {
     /// Leave the shell
     #[command(display_order = OTHER, visible_alias = "quit")]
     Exit,
+    /// Print the changes on the server, line by line, until Ctrl-C
+    #[command(display_order = LOOK)]
+    Tail(Box<tail::Tail>),
+    /// Show what the server does, live, until q
+    #[command(display_order = LOOK)]
+    Top(Box<top::Top>),
     #[command(flatten)]
     Remote(Box<Remote>),
 }
@@ -73,7 +86,7 @@ enum Next {
 
 impl Shell {
     pub(super) fn run(&self) -> Result<()> {
-        let mut session = Session { server: self.server.connect()?, parser: parser() };
+        let mut session = Session { server: Rc::new(self.server.connect()?), parser: parser() };
         if io::stdin().is_terminal() && io::stdout().is_terminal() {
             return session.converse();
         }
@@ -88,7 +101,7 @@ fn parser() -> clap::Command {
     let listing = groups::listing(&line);
     line.help_template(listing.trim_end().to_owned()).mut_subcommands(|command| {
         let help = after_help_of_line(&command);
-        let command = command.after_help(help);
+        let command = with_aliases(command.after_help(help));
         command.mut_args(|argument| match argument.get_help_heading() {
             Some(CONNECTION) => argument.hide(true),
             _ => argument,
@@ -106,7 +119,9 @@ fn after_help_of_line(command: &clap::Command) -> String {
         if line.starts_with("# ") {
             comment = Some(line);
         } else if let Some(line) = line.strip_prefix("tyrant ")
-            && !["--server", " | ", " < ", " > "].iter().any(|part| line.contains(part))
+            && !["--server", "--tls", "--user", " | ", " < ", " > "]
+                .iter()
+                .any(|part| line.contains(part))
         {
             for line in comment.take().map(String::as_str).into_iter().chain([line]) {
                 lines.push_str(&format!("\n  {line}"));
@@ -121,24 +136,53 @@ fn after_help_of_line(command: &clap::Command) -> String {
 
 /// A connection and the parser of the commands for it.
 struct Session {
-    server: Server,
+    server: Rc<Server>,
     parser: clap::Command,
+}
+
+/// Returns the prompt for a server: its address, and the name, the kind and the role of its
+/// database, as far as it tells them.
+fn prompt(server: &Server) -> String {
+    let mut prompt = escaped(server.address().as_bytes());
+    if let Ok(Some(path)) = server.stat_value("path") {
+        let name =
+            Path::new(&path).file_name().map_or(path.clone(), |name| name.display().to_string());
+        prompt.push_str(&format!(" {}", escaped(name.as_bytes())));
+    }
+    let role = server
+        .stat_value("mhost")
+        .map(|master| if master.is_some() { "replica" } else { "master" });
+    let about = server.kind().map(|kind| kind.title()).into_iter().chain(role.ok());
+    let about: Vec<&str> = about.collect();
+    if !about.is_empty() {
+        prompt.push_str(&format!(" ({})", about.join(", ")));
+    }
+    format!("{prompt}> ")
 }
 
 impl Session {
     /// Executes lines that are typed, until the end or `exit`.
     fn converse(&mut self) -> Result<()> {
-        let mut editor = Editor::new(&self.parser)?;
+        let mut editor = Editor::new(&self.parser, &self.server)?;
         say!("connected to {}; \"help\" lists the commands", self.server.address());
-        while let Some(typed) = editor.line(&format!("{}> ", self.server.address()))? {
+        let has_colours = paint::has_colours(io::stderr().is_terminal());
+        let mut shown = prompt(&self.server);
+        while let Some(typed) = editor.line(&shown)? {
             // Lines that are pasted may come as one.
             for line in typed.lines() {
-                match self.execute(line.as_bytes()) {
+                match self.execute(line.as_bytes(), Some(&mut editor)) {
                     Ok(Next::Line) => {}
                     Ok(Next::End) => return Ok(()),
-                    Err(error) => eprintln!("{}", crate::describe(&error)),
+                    Err(error) => {
+                        eprintln!("{}", Tone::Bad.paint(&crate::describe(&error), has_colours));
+                    }
                 }
             }
+            if !self.server.is_broken() {
+                // A command may have changed the role, or the server.
+                shown = prompt(&self.server);
+            }
+            editor.set_server(&self.server);
         }
         Ok(())
     }
@@ -157,7 +201,7 @@ impl Session {
                 bytes as u64 <= LINE_BYTES_MAX,
                 "line {number} is longer than {LINE_BYTES_MAX} bytes"
             );
-            match self.execute(line.trim_ascii_end()) {
+            match self.execute(line.trim_ascii_end(), None) {
                 Ok(Next::Line) => {}
                 Ok(Next::End) => break,
                 Err(error) if crate::is_broken_pipe(&error) => return Err(error),
@@ -172,10 +216,14 @@ impl Session {
         Ok(())
     }
 
-    /// Executes a line.
-    fn execute(&mut self, line: &[u8]) -> Result<Next> {
-        let words: Vec<OsString> =
+    /// Executes a line that was typed in an editor, or is one of a script.
+    fn execute(&mut self, line: &[u8], editor: Option<&mut Editor>) -> Result<Next> {
+        let mut words: Vec<OsString> =
             words::split(line)?.into_iter().map(OsString::from_vec).collect();
+        // Names of commands are known in any case.
+        let names =
+            if words.first().is_some_and(|word| word.eq_ignore_ascii_case("help")) { 2 } else { 1 };
+        words.iter_mut().take(names).for_each(|word| word.make_ascii_lowercase());
         if words.is_empty() {
             return Ok(Next::Line);
         }
@@ -186,7 +234,11 @@ impl Session {
         let command = match parsed {
             Ok(line) => line.command,
             Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp) => {
-                write!(Output::standard(), "{}", error.render())?;
+                let has_colours = paint::has_colours(io::stdout().is_terminal());
+                match has_colours {
+                    true => write!(Output::standard(), "{}", error.render().ansi())?,
+                    false => write!(Output::standard(), "{}", error.render())?,
+                }
                 return Ok(Next::Line);
             }
             Err(error) => {
@@ -212,18 +264,35 @@ impl Session {
         match command {
             Command::Exit => return Ok(Next::End),
             Command::Connect { address } => {
-                self.server = Server::connect(&address, self.server.settings())?
+                self.server = Rc::new(Server::connect(&address, self.server.settings())?);
+            }
+            Command::Top(top) => {
+                refuse_connection(top.server())?;
+                let is_script = editor.is_none();
+                ensure!(!is_script || !top.is_endless(), "top needs --once in a script");
+                let settings = self.server.settings().clone();
+                let ahead = top.run_on(self.server.address(), settings)?;
+                editor.into_iter().for_each(|editor| editor.add_ahead(&ahead));
+            }
+            Command::Tail(tail) => {
+                refuse_connection(tail.server())?;
+                self.connect_again()?;
+                if editor.is_none() {
+                    ensure!(!tail.is_endless(), "tail needs --max N or --to-end in a script");
+                    tail.run_on(&self.server, || false)?;
+                } else {
+                    let interrupted = Flag::watch()?;
+                    tail.run_on(&self.server, || interrupted.is_set())?;
+                }
             }
             Command::Remote(command) => {
-                let (_, server, _) = command.parts();
-                ensure!(
-                    !server.is_given(),
-                    "the shell is connected: \"connect ADDRESS\" changes the server, and the \
-                     options of the shell itself are for TLS and the login"
-                );
+                refuse_connection(command.parts().1)?;
                 ensure!(!command.reads_input(), "the shell reads lines, and - would read them too");
-                if self.server.is_broken() {
-                    self.server = Server::connect(self.server.address(), self.server.settings())?;
+                self.connect_again()?;
+                if let Some(editor) = editor
+                    && let Some(question) = command.question(&self.server)?
+                {
+                    ensure!(editor.confirms(&question)?, UNCHANGED);
                 }
                 let mut output = io::BufWriter::new(Output::standard());
                 match command.run_on(&self.server, &mut output) {
@@ -235,6 +304,25 @@ impl Session {
         }
         Ok(Next::Line)
     }
+
+    /// Connects again if the connection was lost.
+    fn connect_again(&mut self) -> Result<()> {
+        if self.server.is_broken() {
+            let again = Server::connect(self.server.address(), self.server.settings())?;
+            self.server = Rc::new(again);
+        }
+        Ok(())
+    }
+}
+
+/// Fails if a command in the shell names a server or a login of its own.
+fn refuse_connection(server: &ServerArgument) -> Result<()> {
+    ensure!(
+        !server.is_given(),
+        "the shell is connected: \"connect ADDRESS\" changes the server, and the options of the \
+         shell itself are for TLS and the login"
+    );
+    Ok(())
 }
 
 #[cfg(test)]

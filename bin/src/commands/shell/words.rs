@@ -36,6 +36,41 @@ pub(in crate::commands) fn split(line: &[u8]) -> Result<Vec<Vec<u8>>> {
     Ok(words)
 }
 
+/// Returns the words of a line before its last one as they are written, and where the last one
+/// begins. It is empty after a blank.
+pub(super) fn before_last(line: &str) -> (Vec<&str>, usize) {
+    let (mut words, mut start) = (Vec::new(), 0);
+    let (mut quote, mut is_escaped) = (None, false);
+    for (place, character) in line.char_indices() {
+        match (quote, character) {
+            _ if is_escaped => is_escaped = false,
+            (None | Some('"'), '\\') => is_escaped = true,
+            (Some(open), _) if open == character => quote = None,
+            (None, '\'' | '"') => quote = Some(character),
+            (None, blank) if blank.is_ascii_whitespace() => {
+                if place > start {
+                    words.push(&line[start..place]);
+                }
+                start = place + 1;
+            }
+            _ => {}
+        }
+    }
+    (words, start)
+}
+
+/// Returns bytes as a word that [`split`] reads.
+pub(super) fn quoted(bytes: &[u8]) -> String {
+    let mut word = String::new();
+    for character in bytes::escaped(bytes).chars() {
+        if matches!(character, ' ' | '"' | '\'') || (character == '#' && word.is_empty()) {
+            word.push('\\');
+        }
+        word.push(character);
+    }
+    if word.is_empty() { "''".to_owned() } else { word }
+}
+
 /// Returns the byte of an escape after its backslash.
 fn escaped(rest: &mut impl Iterator<Item = u8>) -> Result<u8> {
     let kind = rest.next().context("a backslash ends the line")?;
@@ -51,7 +86,7 @@ fn escaped(rest: &mut impl Iterator<Item = u8>) -> Result<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::split;
+    use super::{before_last, quoted, split};
     use crate::bytes;
 
     fn words(line: &str) -> Vec<String> {
@@ -83,6 +118,29 @@ mod tests {
         let kept: Vec<u8> =
             all.into_iter().filter(|byte| !matches!(byte, b'"' | b'\'' | b' ' | b'#')).collect();
         assert_eq!(split(shown.as_bytes()).unwrap(), [kept]);
+    }
+
+    #[test]
+    fn a_quoted_word_is_read_as_its_bytes() {
+        let all: Vec<u8> = (0..=255).collect();
+        for bytes in [&all[..], b"", b"#a", b"a#b c", b"'\"", "\u{e4} \u{2603}".as_bytes()] {
+            assert_eq!(split(quoted(bytes).as_bytes()).unwrap(), [bytes]);
+        }
+    }
+
+    #[test]
+    fn the_last_word_of_a_line_begins_after_the_last_blank_outside_of_quotation_marks() {
+        for (line, words, start) in [
+            ("", &[][..], 0),
+            ("get", &[], 0),
+            (" get  a", &["get"], 6),
+            ("get a ", &["get", "a"], 6),
+            (r"get a\ b", &["get"], 4),
+            ("get 'a b' \"c d", &["get", "'a b'"], 10),
+            (r#"get "a\" b" c"#, &["get", r#""a\" b""#], 12),
+        ] {
+            assert_eq!(before_last(line), (words.to_vec(), start), "{line}");
+        }
     }
 
     #[test]

@@ -1,19 +1,19 @@
-//! Figures of `top`: rates between two readings of a server's status, and its present values.
+//! Figures of `top`: rates between two readings of a server, and its present values.
 //!
-//! A figure whose value the server does not have is left out.
+//! A reading is the server's `stat` and, unless the server lacks them, its metrics. A figure whose
+//! value the server does not have is left out.
 
-use crate::bytes::escaped;
-use crate::commands::replicas::own_lag;
+use super::metrics::{Metrics, Times, Wanted};
+use crate::commands::replicas::{own_lag, replicas_of};
 use crate::output::value_of;
-use crate::plural::unit;
+use crate::paint::Tone;
+use crate::plural::counted;
 use serde_json::{Map, Value as Json};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// Beginning of the names of counts by command.
 const COMMAND: &str = "cnt_";
-
-/// Beginning of the names of replicas.
-const REPLICA: &str = "replica_";
 
 /// Commands that read, write and remove records.
 const READS: [&str; 5] = ["get", "mget", "vsiz", "iternext", "fwmkeys"];
@@ -21,20 +21,25 @@ const WRITES: [&str; 10] =
     ["put", "putkeep", "putcat", "putshl", "putnr", "addint", "adddouble", "touch", "cas", "meta"];
 const REMOVALS: [&str; 2] = ["out", "vanish"];
 
-/// Columns of a label.
-const LABEL_COLUMNS: usize = 13;
+/// Histogram of the times of requests.
+const DURATION: &str = "tyrant_request_duration_seconds";
 
 /// The status of a server at one time.
-pub(super) struct Reading(BTreeMap<String, String>);
+#[derive(Debug)]
+pub(super) struct Reading {
+    stat: BTreeMap<String, String>,
+    metrics: Option<Metrics>,
+}
 
 impl Reading {
-    pub(super) fn new(stat: &str) -> Self {
+    pub(super) fn new(stat: &str, metrics: Option<&str>) -> Self {
         let pairs = stat.lines().filter_map(|line| line.split_once('\t'));
-        Self(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+        let stat = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Self { stat, metrics: metrics.map(Metrics::parse) }
     }
 
-    fn text(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.stat.get(name).map(String::as_str)
     }
 
     /// Returns the warnings of the server, if there are any.
@@ -42,46 +47,84 @@ impl Reading {
         self.text("warnings").filter(|text| *text != "none")
     }
 
-    fn number(&self, name: &str) -> Option<f64> {
+    pub(super) fn number(&self, name: &str) -> Option<f64> {
         self.text(name)?.parse().ok().filter(|number: &f64| number.is_finite())
+    }
+
+    /// Returns the time of the reading, in seconds since 1970.
+    pub(super) fn time(&self) -> Option<f64> {
+        self.number("time")
+    }
+
+    /// Returns the sum of the samples of a metric.
+    pub(super) fn metric(&self, name: &str, wanted: Wanted<'_>) -> Option<f64> {
+        self.metrics.as_ref()?.sum(name, wanted)
     }
 
     /// Returns the names that begin with `prefix` and a value, without the prefix.
     fn named<'s>(&'s self, prefix: &'s str) -> impl Iterator<Item = (&'s str, &'s str)> {
-        let all = self.0.iter();
+        let all = self.stat.iter();
         all.filter_map(move |(name, value)| Some((name.strip_prefix(prefix)?, value.as_str())))
     }
 }
 
 /// Rate and total of a command.
-struct CommandFigure<'s> {
-    name: &'s str,
-    per_second: f64,
-    total: f64,
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct CommandFigure<'s> {
+    pub(super) name: &'s str,
+    /// Protocol; empty for a count of Tokyo Tyrant, which is of all protocols.
+    pub(super) protocol: &'s str,
+    pub(super) per_second: f64,
+    pub(super) total: f64,
+}
+
+/// Requests of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    pub(super) per_second: Option<f64>,
+    pub(super) times: Option<Times>,
+}
+
+/// A disk with files of the server.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Disk<'s> {
+    pub(super) files: &'s str,
+    pub(super) free: f64,
+    pub(super) bytes: f64,
 }
 
 /// The figures between two readings.
 pub(super) struct Figures<'s> {
     before: Option<&'s Reading>,
-    now: &'s Reading,
+    /// A reading of some seconds ago, which figures of few events need.
+    early: Option<&'s Reading>,
+    pub(super) now: &'s Reading,
     /// Time between the readings; `None` if there is no earlier one of the same process.
     seconds: Option<f64>,
 }
 
 impl<'s> Figures<'s> {
-    /// Returns the figures of `now`, with rates since `before`.
-    pub(super) fn between(before: Option<&'s Reading>, now: &'s Reading) -> Self {
-        let seconds = before.and_then(|before| {
-            let is_same = before.text("pid") == now.text("pid");
-            let seconds = now.number("time")? - before.number("time")?;
-            (is_same && seconds > 0.0).then_some(seconds)
-        });
-        Self { before, now, seconds }
+    /// Returns the figures of the last of `readings`, with rates since the one before it. Times and
+    /// events are those since the first one.
+    pub(super) fn of(readings: &'s [Reading]) -> Option<Self> {
+        let (now, earlier) = readings.split_last()?;
+        let before = earlier.last();
+        let seconds = before.and_then(|before| seconds_between(before, now));
+        let early = earlier.iter().find(|early| seconds_between(early, now).is_some());
+        Some(Self { before, early, now, seconds })
     }
 
     /// Returns the increase per second.
-    fn rate(&self, name: &str) -> Option<f64> {
+    pub(super) fn rate(&self, name: &str) -> Option<f64> {
         let increase = self.now.number(name)? - self.before?.number(name)?;
+        Some((increase / self.seconds?).max(0.0))
+    }
+
+    /// Returns the increase per second of a metric.
+    pub(super) fn metric_rate(&self, name: &str, wanted: Wanted<'_>) -> Option<f64> {
+        let increase =
+            self.now.metric(name, wanted)? - self.before?.metric(name, wanted).unwrap_or(0.0);
         Some((increase / self.seconds?).max(0.0))
     }
 
@@ -91,36 +134,88 @@ impl<'s> Figures<'s> {
         rates.flatten().reduce(|sum, rate| sum + rate)
     }
 
-    /// Returns the commands that were ever called, the most frequent first.
-    fn commands(&self) -> Vec<CommandFigure<'s>> {
+    /// Returns how much a count has grown since the first reading, and that time in seconds.
+    fn growth(&self, name: &str) -> Option<(u64, f64)> {
+        let growth = self.now.number(name)? - self.early?.number(name)?;
+        let seconds = seconds_between(self.early?, self.now)?;
+        (growth > 0.0).then_some((growth as u64, seconds))
+    }
+
+    /// Returns the requests by their kinds: those of the metrics, or else of Tokyo Tyrant's counts.
+    pub(super) fn kinds(&self) -> Vec<Kind> {
+        let Some(metrics) = &self.now.metrics else {
+            return [("reads", &READS[..]), ("writes", &WRITES), ("removals", &REMOVALS)]
+                .map(|(name, names)| Kind { name, per_second: self.rate_of(names), times: None })
+                .into();
+        };
+        let early = self.early.and_then(|early| early.metrics.as_ref());
+        let kind = |(name, class): (&'static str, &str)| {
+            let wanted = [("class", class)];
+            let rate = self.metric_rate(&format!("{DURATION}_count"), &wanted);
+            // A kind that was not requested yet has no samples.
+            let per_second = rate.or_else(|| self.seconds.map(|_| 0.0));
+            let times = early.and_then(|early| Times::between(early, metrics, DURATION, &wanted));
+            Kind { name, per_second, times }
+        };
+        let classes = [
+            ("reads", "read"),
+            ("writes", "write"),
+            ("lists", "list"),
+            ("scripts", "script"),
+            ("others", "other"),
+        ];
+        let is_used = |(_, class): &(&str, &str)| {
+            *class != "script"
+                || metrics.sum(&format!("{DURATION}_count"), &[("class", class)]).is_some()
+        };
+        classes.into_iter().filter(is_used).map(kind).collect()
+    }
+
+    /// Returns the commands that were ever called.
+    pub(super) fn commands(&self) -> Vec<CommandFigure<'s>> {
+        let Some(metrics) = &self.now.metrics else { return self.counted_commands() };
+        let before = self.before.and_then(|before| before.metrics.as_ref());
+        let requests = metrics.rows("tyrant_requests_total", &[]).filter(|row| row.value > 0.0);
+        let command = |row: &'s super::metrics::Sample| {
+            let (name, protocol) = (row.label("command"), row.label("protocol"));
+            let wanted = [("command", name), ("protocol", protocol)];
+            let earlier = before.and_then(|before| before.sum("tyrant_requests_total", &wanted));
+            let rate =
+                earlier.zip(self.seconds).map(|(before, seconds)| (row.value - before) / seconds);
+            let per_second = rate.unwrap_or(0.0).max(0.0);
+            CommandFigure { name, protocol, per_second, total: row.value }
+        };
+        requests.map(command).collect()
+    }
+
+    /// Returns those of Tokyo Tyrant's counts, the most frequent first.
+    fn counted_commands(&self) -> Vec<CommandFigure<'s>> {
         let counts = self.now.named(COMMAND).filter(|(name, _)| !name.ends_with("_miss"));
         let mut commands: Vec<_> = counts
             .filter_map(|(name, value)| {
                 let total: f64 = value.parse().ok()?;
                 let per_second = self.rate(&format!("{COMMAND}{name}")).unwrap_or(0.0);
-                (total > 0.0).then_some(CommandFigure { name, per_second, total })
+                let figure = CommandFigure { name, protocol: "", per_second, total };
+                (total > 0.0).then_some(figure)
             })
             .collect();
-        let key = |command: &CommandFigure<'_>| (command.per_second, command.total);
-        commands.sort_by(|one, other| {
-            key(other).partial_cmp(&key(one)).unwrap_or(std::cmp::Ordering::Equal)
-        });
+        commands.sort_by(by_rate);
         commands
     }
 
     /// Returns the part of the gets in the interval that found a record.
-    fn hit_ratio(&self) -> Option<f64> {
+    pub(super) fn hit_ratio(&self) -> Option<f64> {
         let (gets, misses) = (self.rate("cnt_get")?, self.rate("cnt_get_miss")?);
         (gets > 0.0).then(|| (1.0 - misses / gets).max(0.0))
     }
 
     /// Returns the processor time in the interval, as a part of one processor.
-    fn processor_ratio(&self) -> Option<f64> {
+    pub(super) fn processor_ratio(&self) -> Option<f64> {
         Some(self.rate("ru_user")? + self.rate("ru_sys")?)
     }
 
     /// Returns how busy each event loop is, in percent.
-    fn loops(&self) -> Vec<f64> {
+    pub(super) fn loops(&self) -> Vec<f64> {
         let mut loops: Vec<(u32, f64)> = self
             .now
             .named("loop_")
@@ -133,6 +228,82 @@ impl<'s> Figures<'s> {
         loops.into_iter().map(|(_, percent)| percent).collect()
     }
 
+    /// Returns the disks with files of the server.
+    pub(super) fn disks(&self) -> Vec<Disk<'s>> {
+        let Some(metrics) = &self.now.metrics else { return Vec::new() };
+        let disk = |row: &'s super::metrics::Sample| {
+            let files = row.label("files");
+            let bytes = metrics.sum("tyrant_disk_bytes", &[("files", files)])?;
+            (bytes > 0.0).then_some(Disk { files, free: row.value, bytes })
+        };
+        metrics.rows("tyrant_disk_free_bytes", &[]).filter_map(disk).collect()
+    }
+
+    /// Returns a memory of the server with a limit: what is used, and the limit.
+    pub(super) fn memory(&self, owner: &str) -> Option<(f64, f64)> {
+        let wanted = [("owner", owner)];
+        let used = self.now.metric("tyrant_memory_bytes", &wanted)?;
+        Some((used, self.now.metric("tyrant_memory_max_bytes", &wanted).unwrap_or(0.0)))
+    }
+
+    /// Returns the master that the server follows, and how far it is behind.
+    pub(super) fn follows(&self) -> Option<(String, String)> {
+        let (host, port) = (self.now.text("mhost")?, self.now.text("mport")?);
+        Some((format!("{host}:{port}"), own_lag(&self.now.stat)))
+    }
+
+    /// Returns the replicas: id, address, and how far each is behind.
+    pub(super) fn replicas(&self) -> Vec<(String, String, String)> {
+        let replicas = replicas_of(&self.now.stat);
+        replicas.map(|one| (one.id.to_owned(), one.address().to_owned(), one.lag())).collect()
+    }
+
+    /// Returns what needs attention, the most urgent first.
+    pub(super) fn attention(&self) -> Vec<(Tone, String)> {
+        let now = self.now;
+        let mut found = Vec::new();
+        let mut add = |tone, text: String| found.push((tone, text));
+        match now.text("write_refusal") {
+            Some(refusal) => add(Tone::Bad, format!("changes are refused: {refusal}")),
+            None if now.text("semi_sync_state") == Some("refusing") => {
+                add(Tone::Bad, "changes are refused: replicas are missing".to_owned());
+            }
+            // A replica is read-only as a rule.
+            None if now.metric("tyrant_writable", &[]) == Some(0.0)
+                && now.text("mhost").is_none() =>
+            {
+                add(Tone::Bad, "clients cannot write to this database".to_owned());
+            }
+            None => {}
+        }
+        let damages = ["damages", "damaged_segments", "damaged_records"];
+        let damages = damages.iter().filter_map(|name| now.number(name)).fold(0.0, f64::max);
+        let damages = now.metric("tyrant_scrub_damages", &[]).unwrap_or(0.0).max(damages);
+        if damages > 0.0 {
+            let places = counted(damages, "DAMAGED place", "DAMAGED places");
+            add(Tone::Bad, format!("{places}: run \"tyrant check\""));
+        }
+        if now.metric("tyrant_replication_following", &[]) == Some(0.0)
+            && let Some((master, lag)) = self.follows()
+        {
+            add(Tone::Bad, format!("does not follow its master {master} now: {lag}"));
+        }
+        for warning in now.warnings().into_iter().flat_map(|all| all.split("; ")) {
+            add(Tone::Warning, warning.to_owned());
+        }
+        for (name, one, many) in [
+            ("auth_errors", "login failed", "logins failed"),
+            ("rejected_connections", "connection was rejected", "connections were rejected"),
+            ("slow_requests", "slow request", "slow requests"),
+        ] {
+            if let Some((count, seconds)) = self.growth(name) {
+                let what = counted(count, one, many);
+                add(Tone::Warning, format!("{what} in the last {seconds:.0} s"));
+            }
+        }
+        found
+    }
+
     /// Returns all figures as an object. Numbers have no unit but bytes, seconds, or 1 per second.
     pub(super) fn json(&self) -> Json {
         let mut members = Map::new();
@@ -143,10 +314,20 @@ impl<'s> Figures<'s> {
             add(name, self.now.text(name).map(value_of));
         }
         add("warnings", self.now.warnings().map(Into::into));
+        let attention: Vec<String> = self.attention().into_iter().map(|(_, text)| text).collect();
+        add("attention", (!attention.is_empty()).then(|| attention.into()));
         add("uptime_seconds", self.now.text("ru_real").map(value_of));
         add("interval_seconds", self.seconds.map(Json::from));
         for (name, names) in [("reads", &READS[..]), ("writes", &WRITES), ("removals", &REMOVALS)] {
             add(&format!("{name}_per_second"), self.rate_of(names).map(Json::from));
+        }
+        for Kind { name, times, .. } in self.kinds() {
+            let times = times.map(|Times { p50, p99, max }| {
+                let parts = [("p50_seconds", p50), ("p99_seconds", p99), ("max_seconds", max)];
+                let parts = parts.map(|(name, value)| (name.to_owned(), value.into()));
+                Json::Object(Map::from_iter(parts))
+            });
+            add(&format!("{name}_latency"), times);
         }
         add("hit_ratio", self.hit_ratio().map(Json::from));
         add("processor_ratio", self.processor_ratio().map(Json::from));
@@ -189,164 +370,33 @@ impl<'s> Figures<'s> {
         ] {
             add(name, self.now.text(name).map(value_of));
         }
-        let commands = self.commands().into_iter().map(|command| {
+        for Disk { files, free, bytes } in self.disks() {
+            add(&format!("{files}_disk_free_bytes"), Some(free.into()));
+            add(&format!("{files}_disk_bytes"), Some(bytes.into()));
+        }
+        let commands = self.counted_commands().into_iter().map(|command| {
             let figures = [("per_second", command.per_second), ("total", command.total)];
             let figures = figures.map(|(name, value)| (name.to_owned(), value.into()));
             (command.name.to_owned(), Json::Object(Map::from_iter(figures)))
         });
         add("commands", Some(Json::Object(commands.collect())));
-        let replicas = self.now.named(REPLICA);
+        let replicas = self.now.named("replica_");
         let replicas = replicas.map(|(id, text)| (id.to_owned(), text.into()));
         add("replica", Some(Json::Object(replicas.collect())));
         Json::Object(members)
     }
-
-    /// Returns all figures as lines for people.
-    pub(super) fn lines(&self, address: &str) -> Vec<String> {
-        let now = self.now;
-        let text = |name| now.text(name).map(|text| escaped(text.as_bytes()));
-        let mut head = format!("tyrant top - {}", escaped(address.as_bytes()));
-        for part in [text("type"), text("path")].into_iter().flatten() {
-            head.push_str(&format!("  {part}"));
-        }
-        if let Some(seconds) = now.number("ru_real") {
-            head.push_str(&format!("  up {}", duration(seconds)));
-        }
-        let mut lines = vec![head, String::new()];
-        let mut add = |label: &str, parts: Vec<Option<String>>| {
-            let parts: Vec<String> = parts.into_iter().flatten().collect();
-            if !parts.is_empty() {
-                lines.push(format!("{label:LABEL_COLUMNS$}{}", parts.join("   ")));
-            }
-        };
-        let per_second = |value: Option<f64>, what: &str| {
-            value.map(|value| format!("{}/s {what}", count(value)))
-        };
-        let amount = |name, what: &str| now.number(name).map(|n| format!("{} {what}", bytes(n)));
-        let number = |value, one, many| format!("{} {}", count(value), unit(value, one, many));
-        let unless_zero = |name, one, many| {
-            let value = now.number(name).filter(|value| *value > 0.0);
-            value.map(|value| number(value, one, many))
-        };
-        let percent = |ratio: f64| format!("{:.1} %", 100.0 * ratio);
-        add("WARNING", vec![now.warnings().map(|text| escaped(text.as_bytes()))]);
-        add(
-            "operations",
-            vec![
-                per_second(self.rate_of(&READS), "read"),
-                per_second(self.rate_of(&WRITES), "written"),
-                per_second(self.rate_of(&REMOVALS), "removed"),
-                self.hit_ratio().map(|ratio| format!("{} of gets hit", percent(ratio))),
-            ],
-        );
-        let limit = now.number("limit_connections").map(|n| format!("of {}", count(n)));
-        add(
-            "connections",
-            vec![
-                now.number("curr_connections")
-                    .map(|n| format!("{} {}", count(n), limit.unwrap_or_default())),
-                per_second(self.rate("connections_accepted"), "new"),
-                unless_zero("rejected_connections", "rejected", "rejected"),
-                unless_zero("requests_refused", "request refused", "requests refused"),
-                unless_zero("auth_errors", "login failed", "logins failed"),
-            ],
-        );
-        let flow = |name, what: &str| self.rate(name).map(|n| format!("{}/s {what}", bytes(n)));
-        add("network", vec![flow("bytes_read", "in"), flow("bytes_written", "out")]);
-        let loops: Vec<String> = self.loops().iter().map(|load| format!("{load:.0}")).collect();
-        add(
-            "processor",
-            vec![
-                self.processor_ratio().map(|ratio| format!("{} of one", percent(ratio))),
-                (!loops.is_empty()).then(|| format!("loops {} %", loops.join(" "))),
-            ],
-        );
-        if let Some(total) = unless_zero("slow_requests", "slow request", "slow requests") {
-            let rate = per_second(self.rate("slow_requests"), "now");
-            add("slow", vec![Some(total), rate, Some("\"tyrant slow\" lists them".to_owned())]);
-        }
-        let budget = now.number("cache_budget_bytes").map(|n| format!("cache of {}", bytes(n)));
-        add(
-            "memory",
-            vec![
-                amount("memrss", "resident"),
-                amount("index_bytes", "index"),
-                amount("cache_bytes", budget.as_deref().unwrap_or("cache")),
-                amount("buffer_bytes", "buffers"),
-            ],
-        );
-        add(
-            "database",
-            vec![
-                now.number("rnum").map(|n| number(n, "record", "records")),
-                amount("size", "total"),
-                amount("live_bytes", "live"),
-                now.number("limit_bytes").filter(|n| *n > 0.0).map(|n| format!("cap {}", bytes(n))),
-                per_second(self.rate("evicted").filter(|rate| *rate > 0.0), "evicted"),
-                per_second(self.rate("expired_removed").filter(|rate| *rate > 0.0), "expired"),
-            ],
-        );
-        add(
-            "disk",
-            vec![
-                per_second(self.rate("syncs"), "syncs"),
-                per_second(self.rate("compactions"), "compactions"),
-                now.number("segments").map(|n| number(n, "segment", "segments")),
-                unless_zero("damaged_segments", "DAMAGED segment", "DAMAGED segments"),
-                unless_zero("damaged_records", "read met DAMAGE", "reads met DAMAGE"),
-            ],
-        );
-        if let (Some(host), Some(port)) = (text("mhost"), text("mport")) {
-            add("follows", vec![Some(format!("{host}:{port}")), Some(own_lag(&now.0))]);
-        }
-        for (id, state) in now.named(REPLICA).filter(|(id, _)| id.parse::<u16>().is_ok()) {
-            add(&format!("replica {id}"), vec![Some(escaped(state.as_bytes()))]);
-        }
-        lines.push(String::new());
-        lines.push(format!("{:LABEL_COLUMNS$}{:>12}{:>16}", "command", "per second", "total"));
-        lines.extend(self.commands().iter().map(|CommandFigure { name, per_second, total }| {
-            let name = escaped(name.as_bytes());
-            format!("{name:LABEL_COLUMNS$}{:>12}{:>16}", count(*per_second), count(*total))
-        }));
-        lines
-    }
 }
 
-/// Formats a number with separators, and one decimal if it is small.
-fn count(number: f64) -> String {
-    if number < 10.0 && number.fract() >= 0.05 {
-        return format!("{number:.1}");
-    }
-    let digits = format!("{number:.0}");
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+/// Returns the time between two readings of one process, if it is one.
+pub(super) fn seconds_between(before: &Reading, now: &Reading) -> Option<f64> {
+    let seconds = now.time()? - before.time()?;
+    (before.text("pid") == now.text("pid") && seconds > 0.0).then_some(seconds)
 }
 
-/// Formats a number of bytes with a binary unit.
-fn bytes(number: f64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut number = number;
-    let mut unit = 0;
-    while number >= 1024.0 && unit + 1 < units.len() {
-        number /= 1024.0;
-        unit += 1;
-    }
-    let decimals = usize::from(unit > 0 && number < 100.0);
-    format!("{number:.decimals$} {}", units[unit])
-}
-
-/// Formats seconds as days, hours, minutes and seconds.
-fn duration(seconds: f64) -> String {
-    let seconds = seconds as u64;
-    let (days, hours) = (seconds / 86_400, seconds / 3600 % 24);
-    let rest = format!("{hours:02}:{:02}:{:02}", seconds / 60 % 60, seconds % 60);
-    if days > 0 { format!("{days}d {rest}") } else { rest }
+/// Compares commands: the most frequent first.
+pub(super) fn by_rate(one: &CommandFigure<'_>, other: &CommandFigure<'_>) -> Ordering {
+    let rates = other.per_second.total_cmp(&one.per_second);
+    rates.then(other.total.total_cmp(&one.total))
 }
 
 #[cfg(test)]
@@ -354,16 +404,28 @@ mod tests {
     use super::*;
 
     const BEFORE: &str = "pid\t1\ntime\t100.0\ntype\thash\nru_user\t1.0\nru_sys\t0.5\nru_real\t90.0\n\
-        rnum\t5\ncnt_get\t100\ncnt_get_miss\t10\ncnt_put\t7\ncnt_out\t0\nbytes_read\t1000\n";
+        rnum\t5\ncnt_get\t100\ncnt_get_miss\t10\ncnt_put\t7\ncnt_out\t0\nbytes_read\t1000\n\
+        auth_errors\t2\n";
     const NOW: &str = "pid\t1\ntime\t102.0\ntype\thash\nru_user\t2.0\nru_sys\t0.5\nru_real\t92.0\n\
         rnum\t5\ncnt_get\t300\ncnt_get_miss\t60\ncnt_put\t9\ncnt_out\t0\nbytes_read\t5096\n\
         loop_0_busy_percent\t7\nreplica_2\taddress=h:1 state=streaming\nlimit_bytes\t0\n\
-        warnings\tthe disk is full\n";
+        warnings\tthe disk is full; the certificate ends\nauth_errors\t5\n";
+
+    fn reading(stat: &str, reads: u32) -> Reading {
+        let metrics = format!(
+            "{DURATION}_count{{class=\"read\"}} {reads}\n{DURATION}_bucket{{class=\"read\",\
+             le=\"0.001\"}} {reads}\n{DURATION}_bucket{{class=\"read\",le=\"+Inf\"}} {reads}\n\
+             tyrant_requests_total{{protocol=\"redis\",command=\"get\"}} {reads}\n\
+             tyrant_disk_free_bytes{{files=\"database\"}} 25\n\
+             tyrant_disk_bytes{{files=\"database\"}} 100\n"
+        );
+        Reading::new(stat, Some(&metrics))
+    }
 
     #[test]
     fn rates_are_of_the_time_between_two_readings() {
-        let (before, now) = (Reading::new(BEFORE), Reading::new(NOW));
-        let figures = Figures::between(Some(&before), &now);
+        let readings = [Reading::new(BEFORE, None), Reading::new(NOW, None)];
+        let figures = Figures::of(&readings).expect("figures");
         let json = figures.json();
         assert_eq!(json["reads_per_second"], 100.0);
         assert_eq!(json["writes_per_second"], 1.0);
@@ -372,52 +434,69 @@ mod tests {
         assert_eq!(json["commands"]["get"]["per_second"], 100.0);
         assert_eq!(json["commands"]["get"]["total"], 300.0);
         assert!(json["commands"].get("out").is_none());
-        let text = figures.lines("h:1").join("\n");
-        for part in
-            ["100/s read", "75.0 % of gets hit", "2.0 KiB/s in", "50.0 % of one", "loops 7 %"]
-        {
-            assert!(text.contains(part), "{part}: {text}");
+        assert_eq!(json["warnings"], "the disk is full; the certificate ends");
+        let kinds = figures.kinds().into_iter().map(|kind| (kind.name, kind.per_second));
+        assert_eq!(
+            kinds.collect::<Vec<_>>(),
+            [("reads", Some(100.0)), ("writes", Some(1.0)), ("removals", Some(0.0))]
+        );
+    }
+
+    #[test]
+    fn kinds_and_commands_are_those_of_the_metrics_where_there_are_some() {
+        let readings = [reading(BEFORE, 10), reading(NOW, 30)];
+        let figures = Figures::of(&readings).expect("figures");
+        let kinds = figures.kinds();
+        assert_eq!((kinds[0].name, kinds[0].per_second), ("reads", Some(10.0)));
+        assert_eq!(kinds[0].times.expect("times").max, 0.001);
+        assert_eq!((kinds[1].name, kinds[1].per_second), ("writes", Some(0.0)));
+        let command =
+            CommandFigure { name: "get", protocol: "redis", per_second: 10.0, total: 30.0 };
+        assert_eq!(figures.commands(), [command]);
+        let disk = Disk { files: "database", free: 25.0, bytes: 100.0 };
+        assert_eq!(figures.disks(), [disk]);
+        assert_eq!(figures.json()["reads_latency"]["max_seconds"], 0.001);
+        assert_eq!(figures.json()["database_disk_bytes"], 100.0);
+    }
+
+    #[test]
+    fn attention_begins_with_what_is_worst() {
+        let worse = format!("{NOW}write_refusal\tno space left\ndamages\t2\n");
+        let readings = [Reading::new(BEFORE, None), Reading::new(&worse, None)];
+        let found = Figures::of(&readings).expect("figures").attention();
+        let texts: Vec<&str> = found.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(
+            texts,
+            [
+                "changes are refused: no space left",
+                "2 DAMAGED places: run \"tyrant check\"",
+                "the disk is full",
+                "the certificate ends",
+                "3 logins failed in the last 2 s",
+            ]
+        );
+        assert_eq!((found[0].0, found[2].0), (Tone::Bad, Tone::Warning));
+        let readings = [Reading::new("pid\t1\nwarnings\tnone\n", None)];
+        assert!(Figures::of(&readings).expect("figures").attention().is_empty());
+    }
+
+    #[test]
+    fn only_a_master_that_clients_cannot_write_to_needs_attention() {
+        let metrics = "tyrant_writable{database=\"a\"} 0\n";
+        for (stat, expected) in [("pid\t1\n", 1), ("pid\t1\nmhost\th\nmport\t1\n", 0)] {
+            let readings = [Reading::new(stat, Some(metrics))];
+            assert_eq!(Figures::of(&readings).expect("figures").attention().len(), expected);
         }
-        assert!(text.contains("\nWARNING      the disk is full\n"), "{text}");
-        assert_eq!(json["warnings"], "the disk is full");
-        assert!(text.contains("replica 2    address=h:1 state=streaming"), "{text}");
-        assert!(!text.contains("cap"), "{text}");
     }
 
     #[test]
     fn there_are_no_rates_without_an_earlier_reading_of_the_same_process() {
-        let (before, now) = (Reading::new(&BEFORE.replace("pid\t1", "pid\t2")), Reading::new(NOW));
-        for before in [None, Some(&before)] {
-            let figures = Figures::between(before, &now);
+        let other = BEFORE.replace("pid\t1", "pid\t2");
+        for readings in [vec![reading(NOW, 1)], vec![reading(&other, 1), reading(NOW, 1)]] {
+            let figures = Figures::of(&readings).expect("figures");
             assert!(figures.json().get("reads_per_second").is_none());
-            assert!(figures.lines("h:1").iter().all(|line| !line.contains("/s")));
+            assert!(figures.kinds().iter().all(|kind| kind.per_second.is_none()));
         }
-    }
-
-    #[test]
-    fn a_status_of_any_text_has_lines_without_control_characters() {
-        let now =
-            Reading::new("type\t\x1b[2J\npath\t\x07\ncnt_get\tnan\ntime\tinf\nrnum\t-1e999\n");
-        let figures = Figures::between(Some(&now), &now);
-        assert!(figures.lines("\x1b").iter().all(|line| !line.contains(char::is_control)));
-        assert!(figures.json().is_object());
-        let empty = Reading::new("");
-        assert!(Figures::between(None, &empty).lines("h:1").len() > 2);
-    }
-
-    #[test]
-    fn numbers_are_short() {
-        for (number, expected) in
-            [(0.0, "0"), (0.26, "0.3"), (9.0, "9"), (999.9, "1,000"), (1_234_567.0, "1,234,567")]
-        {
-            assert_eq!(count(number), expected);
-        }
-        for (number, expected) in
-            [(0.0, "0 B"), (1023.0, "1023 B"), (1536.0, "1.5 KiB"), (1e18, "888 PiB")]
-        {
-            assert_eq!(bytes(number), expected);
-        }
-        assert_eq!(duration(3661.9), "01:01:01");
-        assert_eq!(duration(90_000.0), "1d 01:00:00");
+        assert!(Figures::of(&[]).is_none());
     }
 }

@@ -1,39 +1,47 @@
-//! `tyrant top`: a live view of a server, from two readings of its status.
+//! `tyrant top`: a live view of a server, from readings of its status and its metrics.
 
 mod figures;
+mod history;
+mod metrics;
 mod screen;
+mod source;
+mod view;
 
 use crate::output::write_json;
-use crate::remote::{Server, ServerArgument};
-use crate::signals::Handling;
-use anyhow::{Result, ensure};
+use crate::paint::{self, Marks};
+use crate::remote::ServerArgument;
+use crate::signals::Flag;
+use anyhow::Result;
 use client::Settings;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use figures::{Figures, Reading};
 use screen::Screen;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use serde_json::Value as Json;
+use source::Source;
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use view::{Choices, Content, Form, Page};
 
 /// Limits of the interval, in seconds.
 const INTERVAL_MIN: f64 = 0.1;
 const INTERVAL_MAX: f64 = 3600.0;
 
-/// Longest wait for the status.
-const PATIENCE: Duration = Duration::from_secs(3);
-
 /// Longest time until a signal is noticed.
 const NOTICE: Duration = Duration::from_millis(200);
 
+/// Lines that PgUp and PgDn scroll.
+const PAGE_LINES: usize = 10;
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
+On a terminal, ? shows the keys. Otherwise the figures of each interval are printed as lines.
+
 Examples:
   # Show the server on this machine, every 2 seconds
   tyrant top
   # Print the figures of ten seconds once, as JSON
-  tyrant top --once --interval 10 --json")]
+  tyrant top --once --interval 10 --json
+  # Write the figures of each minute to a file
+  tyrant top --interval 60 > top.txt")]
 pub(super) struct Top {
     #[command(flatten)]
     server: ServerArgument,
@@ -57,96 +65,154 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// End of a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wake {
-    Time,
-    Resize,
-    Quit,
-}
-
 impl Top {
     pub(super) fn run(&self) -> Result<()> {
-        let mut source = Source::connect(&self.server.address(), self.server.settings()?)?;
-        if self.once || self.json {
-            return self.print(&mut source);
+        self.run_on(&self.server.address(), self.server.settings()?).map(|_ahead| ())
+    }
+
+    /// Shows or prints the figures of the server at an address. Returns what was typed after the
+    /// key that ended it.
+    pub(super) fn run_on(&self, address: &str, settings: Settings) -> Result<String> {
+        let mut source = Source::connect(address, settings)?;
+        let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
+        match self.once || self.json || !is_terminal || !paint::is_capable() {
+            true => self.print(&mut source).map(|()| String::new()),
+            false => show(&mut source, self.interval),
         }
-        ensure!(
-            io::stdout().is_terminal() && io::stdin().is_terminal(),
-            "top needs a terminal; --once or --json print the figures for a script"
-        );
-        self.show(&mut source)
+    }
+
+    /// Returns the options of the connection.
+    pub(super) fn server(&self) -> &ServerArgument {
+        &self.server
+    }
+
+    /// Returns whether only a user or a signal ends it.
+    pub(super) fn is_endless(&self) -> bool {
+        !self.once
     }
 
     /// Prints the figures of one interval, or of all until the output is closed.
     fn print(&self, source: &mut Source) -> Result<()> {
-        let mut before = source.read()?;
+        source.read()?;
         loop {
             std::thread::sleep(self.interval);
-            let now = source.read()?;
-            let figures = Figures::between(Some(&before), &now);
+            source.read()?;
             let mut output = io::stdout().lock();
-            if self.json {
-                write_json(&figures.json(), &mut output)?;
-            } else {
-                for line in figures.lines(source.address()) {
-                    writeln!(output, "{line}")?;
+            match source.figures() {
+                Some(figures) if self.json => write_json(&figures.json(), &mut output)?,
+                _ => {
+                    let content = content(source, None, None, self.interval);
+                    for line in view::lines(&content, Choices::default(), Form::PLAIN) {
+                        writeln!(output, "{}", line.paint(false).trim_end())?;
+                    }
+                    if !self.once {
+                        writeln!(output)?;
+                    }
                 }
             }
             output.flush()?;
             if self.once {
                 return Ok(());
             }
-            before = now;
         }
     }
+}
 
-    /// Shows the figures until the user or a signal ends it. A server that stopped is awaited.
-    fn show(&self, source: &mut Source) -> Result<()> {
-        let is_ended = Arc::new(AtomicBool::new(false));
-        let _handling = Handling::begin()?;
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&is_ended))?;
+fn content<'s>(
+    source: &'s Source,
+    slow: Option<&'s Result<Vec<Json>, String>>,
+    error: Option<&'s str>,
+    interval: Duration,
+) -> Content<'s> {
+    Content {
+        address: source.address(),
+        place: source.place(),
+        figures: source.figures(),
+        history: source.history(),
+        slow,
+        error,
+        interval: interval.as_secs_f64(),
+    }
+}
+
+/// Shows the figures until the user or a signal ends it. A server that stopped is awaited. Returns
+/// what was typed after the key that ended it.
+fn show(source: &mut Source, mut interval: Duration) -> Result<String> {
+    let ending = Flag::watch()?;
+    let mut screen = Screen::open(paint::has_colours(true))?;
+    let marks = Marks::of_terminal();
+    let mut choices = Choices::default();
+    let mut slow = None;
+    loop {
+        let read = source.read();
+        let error = read.err().map(|error| crate::describe(&error));
+        if choices.page == Page::Slow && error.is_none() {
+            slow = Some(source.slow_requests().map_err(|error| crate::describe(&error)));
         }
-        let mut screen = Screen::open()?;
-        let mut before: Option<Reading> = None;
+        let mut until = Instant::now() + interval;
         loop {
-            let lines = match source.read() {
-                Ok(now) => {
-                    let lines = Figures::between(before.as_ref(), &now).lines(source.address());
-                    before = Some(now);
-                    lines
-                }
-                Err(error) => {
-                    before = None;
-                    vec![crate::describe(&error), String::new(), "trying again ...".to_owned()]
-                }
-            };
-            let seconds = self.interval.as_secs_f64();
-            let mut footer = format!("every {seconds} s; space reads now, q ends");
-            if before.is_none() {
-                footer.insert_str(0, "no figures; ");
-            }
-            screen.show(&lines, &footer)?;
-            let until = Instant::now() + self.interval;
-            loop {
-                match wait(until, &is_ended)? {
-                    Wake::Time => break,
-                    Wake::Resize => screen.show_again(&lines, &footer)?,
-                    Wake::Quit => return Ok(()),
-                }
+            let (columns, rows) = Screen::size()?;
+            let form = Form { columns, rows, marks, is_live: true };
+            let content = content(source, slow.as_ref(), error.as_deref(), interval);
+            screen.show(&view::lines(&content, choices, form))?;
+            let until_now = (!choices.is_paused).then_some(until);
+            match wait(until_now, &ending)? {
+                Wake::Time => break,
+                Wake::Signal => return Ok(String::new()),
+                Wake::Resize => screen.clear()?,
+                Wake::Key(key) => match press(&mut choices, key) {
+                    Action::None => {}
+                    Action::Quit => return typed_ahead(),
+                    Action::Read => break,
+                    Action::Turn(is_forward) => {
+                        source.turn(is_forward);
+                        (choices.scroll, slow) = (0, None);
+                        break;
+                    }
+                    Action::Interval(factor) => {
+                        let seconds = interval.as_secs_f64() * factor;
+                        let seconds = seconds.clamp(INTERVAL_MIN, INTERVAL_MAX);
+                        interval = Duration::from_secs_f64(seconds);
+                        until = Instant::now() + interval;
+                    }
+                },
             }
         }
     }
 }
 
-/// Waits for a key, a signal, or until a time.
-fn wait(until: Instant, is_ended: &AtomicBool) -> Result<Wake> {
-    loop {
-        if is_ended.load(Ordering::Relaxed) {
-            return Ok(Wake::Quit);
+/// Returns the characters of keys that have arrived.
+fn typed_ahead() -> Result<String> {
+    let mut text = String::new();
+    while event::poll(Duration::ZERO)? {
+        match event::read()? {
+            Event::Key(KeyEvent { code: KeyCode::Char(character), modifiers, .. })
+                if !modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) =>
+            {
+                text.push(character);
+            }
+            Event::Key(KeyEvent { code: KeyCode::Enter, .. }) => text.push('\n'),
+            _ => {}
         }
-        let left = until.saturating_duration_since(Instant::now());
+    }
+    Ok(text)
+}
+
+/// End of a wait.
+enum Wake {
+    Time,
+    Resize,
+    Signal,
+    Key(KeyEvent),
+}
+
+/// Waits for a key, a signal, or until a time.
+fn wait(until: Option<Instant>, ending: &Flag) -> Result<Wake> {
+    loop {
+        if ending.is_set() {
+            return Ok(Wake::Signal);
+        }
+        let left = until.map_or(NOTICE, |until| until.saturating_duration_since(Instant::now()));
         if left.is_zero() {
             return Ok(Wake::Time);
         }
@@ -155,50 +221,72 @@ fn wait(until: Instant, is_ended: &AtomicBool) -> Result<Wake> {
         }
         match event::read()? {
             Event::Resize(..) => return Ok(Wake::Resize),
-            Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) => match code {
-                KeyCode::Char('q') | KeyCode::Esc => return Ok(Wake::Quit),
-                KeyCode::Char('c' | 'd') if modifiers.contains(KeyModifiers::CONTROL) => {
-                    return Ok(Wake::Quit);
-                }
-                KeyCode::Char(' ') => return Ok(Wake::Time),
-                _ => {}
-            },
+            Event::Key(key) if key.kind != KeyEventKind::Release => return Ok(Wake::Key(key)),
             _ => {}
         }
     }
 }
 
-/// Source of readings: the server, to which it connects again after it was lost.
-struct Source {
-    address: String,
-    settings: Settings,
-    server: Option<Server>,
+/// Effect of a key beyond the choices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Action {
+    None,
+    Quit,
+    /// Read the figures now.
+    Read,
+    /// Show the next database, or the one before.
+    Turn(bool),
+    /// Multiply the interval.
+    Interval(f64),
 }
 
-impl Source {
-    fn connect(address: &str, settings: Settings) -> Result<Self> {
-        let server = Server::connect_within(address, &settings, PATIENCE)?;
-        Ok(Self { address: address.to_owned(), settings, server: Some(server) })
-    }
+/// Changes the choices by a key.
+fn press(choices: &mut Choices, key: KeyEvent) -> Action {
+    let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+    let page = match key.code {
+        KeyCode::Char('c' | 'd') if is_control => return Action::Quit,
+        KeyCode::Char('q' | 'Q') => return Action::Quit,
+        KeyCode::Esc if choices.page == Page::Overview => return Action::Quit,
+        // Any other key leaves the help.
+        _ if choices.page == Page::Help => Page::Overview,
+        KeyCode::Esc => Page::Overview,
+        KeyCode::Char('?' | 'h') | KeyCode::F(1) => Page::Help,
+        KeyCode::Char('s') => toggled(choices.page, Page::Slow),
+        KeyCode::Char('c') => toggled(choices.page, Page::Commands),
+        KeyCode::Tab => return Action::Turn(true),
+        KeyCode::BackTab => return Action::Turn(false),
+        KeyCode::Char(' ') => return Action::Read,
+        KeyCode::Char('+') => return Action::Interval(0.5),
+        KeyCode::Char('-') => return Action::Interval(2.0),
+        code => {
+            match code {
+                KeyCode::Char('o') => choices.order = choices.order.next(),
+                KeyCode::Char('r') => choices.is_reversed = !choices.is_reversed,
+                KeyCode::Char('p') => choices.is_paused = !choices.is_paused,
+                KeyCode::Down => choices.scroll += 1,
+                KeyCode::Up => choices.scroll = choices.scroll.saturating_sub(1),
+                KeyCode::PageDown => choices.scroll += PAGE_LINES,
+                KeyCode::PageUp => choices.scroll = choices.scroll.saturating_sub(PAGE_LINES),
+                KeyCode::Home => choices.scroll = 0,
+                _ => {}
+            }
+            return Action::None;
+        }
+    };
+    (choices.page, choices.scroll) = (page, 0);
+    // The slow requests are read only while they are shown.
+    if page == Page::Slow { Action::Read } else { Action::None }
+}
 
-    fn address(&self) -> &str {
-        &self.address
-    }
-
-    fn read(&mut self) -> Result<Reading> {
-        let server = match self.server.take() {
-            Some(server) => server,
-            None => Server::connect_within(&self.address, &self.settings, PATIENCE)?,
-        };
-        let stat = server.stat().map_err(|error| server.explain("stat", error.into()))?;
-        self.server = Some(server);
-        Ok(Reading::new(&String::from_utf8_lossy(&stat)))
-    }
+/// Returns the page to show after the key of a page.
+fn toggled(shown: Page, page: Page) -> Page {
+    if shown == page { Page::Overview } else { page }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::interval;
+    use super::*;
+    use view::Order;
 
     #[test]
     fn an_interval_is_within_its_limits() {
@@ -208,5 +296,36 @@ mod tests {
         for text in ["0.09", "3600.1", "-1", "nan", "x", ""] {
             interval(text).unwrap_err();
         }
+    }
+
+    #[test]
+    fn keys_choose_the_page_and_the_order() {
+        let mut choices = Choices::default();
+        let mut press = |code| {
+            let action = super::press(&mut choices, KeyEvent::new(code, KeyModifiers::NONE));
+            (action, choices)
+        };
+        assert_eq!(press(KeyCode::Char('c')).1.page, Page::Commands);
+        assert_eq!(press(KeyCode::PageDown).1.scroll, PAGE_LINES);
+        let (action, choices) = press(KeyCode::Char('s'));
+        assert_eq!((action, choices.page, choices.scroll), (Action::Read, Page::Slow, 0));
+        assert_eq!(press(KeyCode::Char('s')).1.page, Page::Overview);
+        for order in [Order::Amount, Order::Name, Order::First] {
+            assert_eq!(press(KeyCode::Char('o')).1.order, order);
+        }
+        assert!(press(KeyCode::Char('r')).1.is_reversed);
+        assert!(press(KeyCode::Char('p')).1.is_paused);
+        assert_eq!(press(KeyCode::Char('?')).1.page, Page::Help);
+        assert_eq!(press(KeyCode::Char('x')).1.page, Page::Overview);
+        assert_eq!(press(KeyCode::Tab).0, Action::Turn(true));
+        assert_eq!(press(KeyCode::BackTab).0, Action::Turn(false));
+        assert_eq!(press(KeyCode::Char('+')).0, Action::Interval(0.5));
+        for (code, page) in [(KeyCode::Esc, Page::Overview), (KeyCode::Char('q'), Page::Help)] {
+            let mut choices = Choices { page, ..Choices::default() };
+            let key = KeyEvent::new(code, KeyModifiers::NONE);
+            assert_eq!(super::press(&mut choices, key), Action::Quit);
+        }
+        let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(super::press(&mut Choices::default(), control), Action::Quit);
     }
 }

@@ -1,5 +1,6 @@
 //! Screen of `top`: shows lines, and sends a slow terminal only those that changed.
 
+use crate::paint::Line;
 use anyhow::{Context, Result};
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::style::Print;
@@ -25,21 +26,27 @@ impl Drop for Restore {
 pub(super) struct Screen {
     /// Lines on the screen, by row.
     shown: Vec<String>,
+    has_colours: bool,
     _restore: Restore,
 }
 
 impl Screen {
-    pub(super) fn open() -> Result<Self> {
+    pub(super) fn open(has_colours: bool) -> Result<Self> {
         enable_raw_mode().context("cannot use the terminal")?;
         let restore = Restore;
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
-        Ok(Self { shown: Vec::new(), _restore: restore })
+        Ok(Self { shown: Vec::new(), has_colours, _restore: restore })
     }
 
-    /// Shows lines from the top, and a footer in the last row.
-    pub(super) fn show(&mut self, lines: &[String], footer: &str) -> Result<()> {
+    /// Returns its columns and rows.
+    pub(super) fn size() -> Result<(usize, usize)> {
         let (columns, rows) = size()?;
-        let wanted = layout(lines, footer, usize::from(columns), usize::from(rows));
+        Ok((columns.into(), rows.into()))
+    }
+
+    /// Shows lines from the top, which fit.
+    pub(super) fn show(&mut self, lines: &[Line]) -> Result<()> {
+        let wanted: Vec<String> = lines.iter().map(|line| line.paint(self.has_colours)).collect();
         let mut output = io::stdout().lock();
         draw(&self.shown, &wanted, &mut output)?;
         output.flush()?;
@@ -47,24 +54,11 @@ impl Screen {
         Ok(())
     }
 
-    /// Shows lines on a screen whose size or content has changed.
-    pub(super) fn show_again(&mut self, lines: &[String], footer: &str) -> Result<()> {
+    /// Forgets what is on the screen, whose size or content has changed.
+    pub(super) fn clear(&mut self) -> Result<()> {
         self.shown.clear();
-        execute!(io::stdout(), Clear(ClearType::All))?;
-        self.show(lines, footer)
+        Ok(execute!(io::stdout(), Clear(ClearType::All))?)
     }
-}
-
-/// Returns the rows of the screen: as many lines as fit, cut to its width, and the footer.
-fn layout(lines: &[String], footer: &str, columns: usize, rows: usize) -> Vec<String> {
-    let cut = |line: &str| line.chars().take(columns).collect::<String>();
-    let body = rows.saturating_sub(1);
-    let mut wanted: Vec<String> = lines.iter().take(body).map(|line| cut(line)).collect();
-    wanted.resize(body, String::new());
-    if rows > 0 {
-        wanted.push(cut(footer));
-    }
-    wanted
 }
 
 /// Writes the rows that differ from those on the screen.
@@ -73,7 +67,8 @@ fn draw(shown: &[String], wanted: &[String], output: &mut impl Write) -> io::Res
         let before = shown.get(row).map_or("", String::as_str);
         if before != line {
             let row = u16::try_from(row).unwrap_or(u16::MAX);
-            queue!(output, MoveTo(0, row), Print(line), Clear(ClearType::UntilNewLine))?;
+            // A line of all columns leaves the cursor on its last one, which clearing would remove.
+            queue!(output, MoveTo(0, row), Clear(ClearType::UntilNewLine), Print(line))?;
         }
     }
     Ok(())
@@ -83,29 +78,17 @@ fn draw(shown: &[String], wanted: &[String], output: &mut impl Write) -> io::Res
 mod tests {
     use super::*;
 
-    fn strings(lines: &[&str]) -> Vec<String> {
-        lines.iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn lines_are_cut_to_the_screen_and_the_footer_is_last() {
-        let lines = strings(&["one", "twenty", "3"]);
-        assert_eq!(layout(&lines, "end", 4, 3), strings(&["one", "twen", "end"]));
-        assert_eq!(layout(&lines, "end", 9, 5), strings(&["one", "twenty", "3", "", "end"]));
-        assert_eq!(layout(&lines, "end", 9, 1), strings(&["end"]));
-        assert!(layout(&lines, "end", 9, 0).is_empty());
-    }
-
     #[test]
     fn only_changed_rows_are_sent() {
         let sent = |shown: &[&str], wanted: &[&str]| {
+            let strings =
+                |lines: &[&str]| lines.iter().map(ToString::to_string).collect::<Vec<_>>();
             let mut output = Vec::new();
             draw(&strings(shown), &strings(wanted), &mut output).unwrap();
             String::from_utf8(output).unwrap()
         };
         assert_eq!(sent(&["a", "b"], &["a", "b"]), "");
-        let changed = sent(&["a", "b", "c"], &["a", "x", "c"]);
-        assert_eq!(changed, "\x1b[2;1Hx\x1b[K");
+        assert_eq!(sent(&["a", "b", "c"], &["a", "x", "c"]), "\x1b[2;1H\x1b[Kx");
         assert!(sent(&[], &["a"]).contains('a'));
     }
 }

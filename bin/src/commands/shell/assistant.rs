@@ -49,7 +49,8 @@ impl Assistant {
         if self.server.is_broken() || !(is_ordered || is_small()) {
             return Vec::new();
         }
-        let keys = self.server.keys_with_prefix(&prefix, Some(KEYS_MAX)).unwrap_or_default();
+        let mut keys = self.server.keys_with_prefix(&prefix, Some(KEYS_MAX)).unwrap_or_default();
+        keys.sort();
         keys.iter().map(|key| words::quoted(key)).collect()
     }
 }
@@ -114,12 +115,36 @@ impl Completer for Assistant {
     ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let line = line.get(..position).unwrap_or(line);
         let (start, expected) = self.vocabulary.expected(line);
+        let word = &line[start..];
         let words = match expected {
             Expected::Names(names) => names.into_iter().map(str::to_owned).collect(),
-            Expected::Key => self.keys(&line[start..]),
+            Expected::Key => self.keys(word),
             Expected::Other => Vec::new(),
         };
-        let pair = |word: String| Pair { replacement: format!("{word} "), display: word };
-        Ok((start, words.into_iter().map(pair).collect()))
+        Ok((start, candidates(words, word)))
+    }
+}
+
+/// Returns the candidates for a word. As many as there may be do not complete it, because others
+/// may continue it in another way.
+fn candidates(words: Vec<String>, word: &str) -> Vec<Pair> {
+    let are_all = words.len() < KEYS_MAX;
+    let pair = |word: String| Pair { replacement: format!("{word} "), display: word };
+    let others = Pair { display: "...".to_owned(), replacement: word.to_owned() };
+    words.into_iter().map(pair).chain((!are_all).then_some(others)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_not_completed_from_a_part_of_the_candidates() {
+        for (count, expected) in [(KEYS_MAX - 1, "bench:1"), (KEYS_MAX, "be")] {
+            let words = (0..count).map(|number| format!("bench:1{number}")).collect();
+            let candidates = candidates(words, "be");
+            let common = rustyline::completion::longest_common_prefix(&candidates);
+            assert_eq!(common, Some(expected));
+        }
     }
 }

@@ -25,6 +25,9 @@ use view::{Choices, Content, Form, Page};
 const INTERVAL_MIN: f64 = 0.1;
 const INTERVAL_MAX: f64 = 3600.0;
 
+/// Longest time between the first two readings of the view.
+const FIRST_INTERVAL: Duration = Duration::from_millis(500);
+
 /// Longest time until a signal is noticed.
 const NOTICE: Duration = Duration::from_millis(200);
 
@@ -149,7 +152,10 @@ fn show(source: &mut Source, mut interval: Duration) -> Result<String> {
         if choices.page == Page::Slow && error.is_none() {
             slow = Some(source.slow_requests().map_err(|error| crate::describe(&error)));
         }
-        let mut until = Instant::now() + interval;
+        // There are no rates before the second reading.
+        let has_rates = source.history().of("reads").next().is_some();
+        let pause = if has_rates { interval } else { interval.min(FIRST_INTERVAL) };
+        let mut until = Instant::now() + pause;
         loop {
             let (columns, rows) = Screen::size()?;
             let form = Form { columns, rows, marks, is_live: true };

@@ -24,6 +24,8 @@ const SPAN_SECONDS: f64 = 10.0;
 struct Database {
     address: String,
     server: Option<Server>,
+    /// Whether the server refuses its metrics, which it counts as a denied request.
+    lacks_metrics: bool,
     /// The last readings of one process, the first one at least [`SPAN_SECONDS`] ago if there was
     /// one.
     readings: Vec<Reading>,
@@ -32,7 +34,8 @@ struct Database {
 
 impl Database {
     fn new(address: String) -> Self {
-        Self { address, server: None, readings: Vec::new(), history: History::default() }
+        let history = History::default();
+        Self { address, server: None, lacks_metrics: false, readings: Vec::new(), history }
     }
 
     /// Adds a reading.
@@ -99,26 +102,41 @@ impl Source {
 
     /// Reads the present figures.
     pub(super) fn read(&mut self) -> Result<()> {
+        let lacks_metrics = self.databases[self.current].lacks_metrics;
         let reading = self.with_server(|server| {
             let stat = server.stat().map_err(|error| server.explain("stat", error.into()))?;
             let nothing: [&[u8]; 0] = [];
             // A server that lacks the function, or masks it, has its `stat`.
-            let metrics = match server.misc(Function::Metrics.name(), 0, &nothing) {
-                Err(client::Error::Miscellaneous) => Vec::new(),
-                metrics => metrics.map_err(|error| server.explain("metrics", error.into()))?,
+            let metrics = match lacks_metrics {
+                true => Err(client::Error::Miscellaneous),
+                false => server.misc(Function::Metrics.name(), 0, &nothing),
             };
-            let metrics = metrics.first().map(|text| String::from_utf8_lossy(text));
-            Ok(Reading::new(&String::from_utf8_lossy(&stat), metrics.as_deref()))
+            let metrics = match metrics {
+                Err(client::Error::Miscellaneous) => None,
+                metrics => {
+                    let metrics =
+                        metrics.map_err(|error| server.explain("metrics", error.into()))?;
+                    metrics.into_iter().next()
+                }
+            };
+            let metrics = metrics.as_deref().map(String::from_utf8_lossy);
+            let reading = Reading::new(&String::from_utf8_lossy(&stat), metrics.as_deref());
+            Ok((reading, metrics.is_none()))
         });
         let database = &mut self.databases[self.current];
         match reading {
-            Ok(reading) => database.add(reading),
+            Ok((reading, lacks_metrics)) => {
+                database.lacks_metrics = lacks_metrics;
+                database.add(reading);
+                Ok(())
+            }
             Err(error) => {
+                // Another process may have taken its place.
+                database.lacks_metrics = false;
                 database.readings.clear();
-                return Err(error);
+                Err(error)
             }
         }
-        Ok(())
     }
 
     /// Returns the last slow requests.

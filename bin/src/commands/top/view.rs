@@ -22,6 +22,9 @@ const LABEL: usize = 13;
 const RATE: usize = 11;
 const TIME: usize = 10;
 
+/// Columns below which lines are shortened.
+const NARROW: usize = 60;
+
 /// Columns from which all times of a kind are shown.
 const ALL_TIMES_COLUMNS: usize = 72;
 
@@ -131,14 +134,15 @@ pub(super) fn lines(content: &Content<'_>, choices: Choices, form: Form) -> Vec<
             page(content, form, "commands", order_name(choices), list, choices.scroll, body)
         }
         (Page::Slow, Some(_)) => {
-            let list = slow_lines(content, choices);
+            let list = slow_lines(content, choices, columns);
             page(content, form, "slow requests", order_name(choices), list, choices.scroll, body)
         }
         (Page::Overview, Some(figures)) => overview(content, figures, choices, form, body),
     };
     if let Some(error) = content.error {
         let place = lines.len().min(1);
-        let text = [Line::of(Tone::Bad, error), Line::of(Tone::Faint, "trying again ...")];
+        let text = wrapped(error, columns).into_iter().map(|line| Line::of(Tone::Bad, line));
+        let text: Vec<Line> = text.chain([Line::of(Tone::Faint, "trying again ...")]).collect();
         lines.splice(place..place, text);
     }
     if is_live {
@@ -152,7 +156,7 @@ pub(super) fn lines(content: &Content<'_>, choices: Choices, form: Form) -> Vec<
 
 fn head(content: &Content<'_>, form: Form) -> Line {
     let mut line = Line::default();
-    if !form.is_live || form.columns >= 60 {
+    if !form.is_live || form.columns >= NARROW {
         line.add(Tone::Title, "tyrant top - ");
     }
     line.add(Tone::Title, escaped(content.address.as_bytes()));
@@ -181,7 +185,7 @@ fn footer(content: &Content<'_>, choices: Choices, columns: usize) -> Line {
             vec![("q", "quit"), ("Esc", "back"), ("o", "order"), ("r", "reverse"), ("?", "help")]
         }
     };
-    if content.place.1 > 1 && columns >= 60 {
+    if content.place.1 > 1 && columns >= NARROW {
         keys.insert(1, ("TAB", "next database"));
     }
     for (key, what) in keys {
@@ -190,7 +194,7 @@ fn footer(content: &Content<'_>, choices: Choices, columns: usize) -> Line {
     }
     match () {
         () if choices.is_paused => line.add(Tone::Warning, "paused"),
-        () if columns >= 60 => line.add(Tone::Faint, format!("every {} s", content.interval)),
+        () if columns >= NARROW => line.add(Tone::Faint, format!("every {} s", content.interval)),
         () => {}
     }
     line
@@ -260,10 +264,13 @@ fn command_lines(figures: &Figures<'_>, choices: Choices) -> Vec<Line> {
 }
 
 /// Returns the heading of the slow requests, and a line for each; or why there are none.
-fn slow_lines(content: &Content<'_>, choices: Choices) -> Vec<Line> {
+fn slow_lines(content: &Content<'_>, choices: Choices, columns: usize) -> Vec<Line> {
     let mut requests = match content.slow {
         Some(Ok(requests)) if !requests.is_empty() => requests.clone(),
-        Some(Err(error)) => return vec![Line::of(Tone::Warning, error.as_str())],
+        Some(Err(error)) => {
+            let lines = wrapped(error, columns).into_iter();
+            return lines.map(|line| Line::of(Tone::Warning, line)).collect();
+        }
         _ => return vec![Line::of(Tone::Faint, "no request was slow")],
     };
     let seconds = |request: &Json| request["seconds"].as_f64().unwrap_or(0.0);
@@ -342,7 +349,7 @@ fn overview(
     add("database", 6, database_lines(figures));
     add("disk", 3, disk_lines(figures, form));
     add("log", 10, log_lines(figures));
-    add("replication", 4, replication_lines(figures));
+    add("replication", 4, replication_lines(figures, form));
     add("slow", 11, slow_line(figures, form));
     let commands = command_lines(figures, choices);
     let has_commands = commands.len() > 1;
@@ -627,7 +634,7 @@ fn bar_line(label: &str, (used, whole): (f64, f64), tone: Tone, form: Form) -> L
 /// Returns a line with a bar of a share, and a text.
 fn bar_with(label: &str, share: f64, text: &str, tone: Tone, form: Form) -> Line {
     let mut line = labelled(label);
-    let after = if form.columns < 60 { AFTER_NARROW_BAR } else { AFTER_BAR };
+    let after = if form.columns < NARROW { AFTER_NARROW_BAR } else { AFTER_BAR };
     let columns = form.columns.saturating_sub(LABEL + after).min(BAR_MAX);
     if form.is_live && columns >= 5 {
         line.add(tone, form.marks.bar(share, columns));
@@ -688,13 +695,21 @@ fn log_lines(figures: &Figures<'_>) -> Vec<Line> {
     )
 }
 
-fn replication_lines(figures: &Figures<'_>) -> Vec<Line> {
+fn replication_lines(figures: &Figures<'_>, form: Form) -> Vec<Line> {
+    let line = |label: &str, address: String, lag: String| {
+        let mut parts = [Some(address), Some(lag)];
+        // On a narrow terminal there is room for one of them.
+        if form.columns < NARROW {
+            parts.reverse();
+        }
+        facts(label, parts)
+    };
     let mut lines = Vec::new();
     if let Some((master, lag)) = figures.follows() {
-        lines.extend(facts("follows", [Some(master), Some(lag)]));
+        lines.extend(line("follows", master, lag));
     }
     for (id, address, lag) in figures.replicas() {
-        lines.extend(facts(&format!("replica {id}"), [Some(address), Some(lag)]));
+        lines.extend(line(&format!("replica {id}"), address, lag));
     }
     lines
 }

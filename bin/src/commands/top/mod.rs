@@ -3,8 +3,10 @@
 mod figures;
 mod history;
 mod metrics;
+mod parts;
 mod screen;
 mod source;
+mod units;
 mod view;
 
 use crate::output::write_json;
@@ -198,6 +200,12 @@ fn typed_ahead() -> Result<String> {
                 text.push(character);
             }
             Event::Key(KeyEvent { code: KeyCode::Enter, .. }) => text.push('\n'),
+            // The line end of a line that was typed before the view took each key.
+            Event::Key(KeyEvent { code: KeyCode::Char('j'), modifiers, .. })
+                if modifiers.contains(KeyModifiers::CONTROL) =>
+            {
+                text.push('\n');
+            }
             _ => {}
         }
     }

@@ -3,7 +3,10 @@
 Called by `cargo xtask console` with the program, a folder for databases, and one for screenshots.
 """
 
+import base64
 import contextlib
+import functools
+import http.client as http_client
 import pathlib
 import signal
 import socket
@@ -11,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect, sync_playwright
@@ -34,18 +38,20 @@ def free_port():
 
 
 class Server:
-    """A process that serves two databases, with requests that go on until it is stopped."""
+    """A process that serves databases, with requests that go on until it is stopped."""
 
-    def __init__(self):
+    def __init__(self, names=("one.tch", "two.tcb"), settings=""):
         self.admin = free_port()
-        self.ports = [free_port(), free_port()]
+        self.names, self.settings = names, settings
+        self.ports = [free_port() for _ in names]
         self.process = None
 
     def start(self):
-        config = FOLDER / "tyrant.toml"
+        config = FOLDER / f"{self.admin}.toml"
         servers = "".join(
             f'[[database]]\nname = "{FOLDER / name}"\nhost = "127.0.0.1"\nport = {port}\n'
-            for name, port in zip(("one.tch", "two.tcb"), self.ports)
+            + self.settings
+            for name, port in zip(self.names, self.ports)
         )
         config.write_text(
             f'admin = "127.0.0.1:{self.admin}"\nslow-log-threshold = 0.000001\n' + servers
@@ -107,10 +113,10 @@ def card(page, title):
     return page.locator("section").filter(has=page.get_by_role("heading", name=title, exact=True))
 
 
-def open_page(browser, server, width, colour):
+def open_page(browser, server, width, colour, view="", **options):
     """Opens the console. Returns the page and what it has complained about."""
     size = {"width": WIDTHS[width][0], "height": WIDTHS[width][1]}
-    page = browser.new_context(viewport=size, color_scheme=colour).new_page()
+    page = browser.new_context(viewport=size, color_scheme=colour, **options).new_page()
     complaints, elsewhere = [], []
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -120,9 +126,25 @@ def open_page(browser, server, width, colour):
         "request",
         lambda made: None if made.url.startswith(origin) else elsewhere.append(made.url),
     )
-    page.goto(origin + "ui/")
+    page.goto(origin + "ui/" + view)
     page.get_by_label("Ask every").select_option("1")
     return page, complaints, elsewhere
+
+
+def picture(page, name, width, colour):
+    """Takes a screenshot of a page, which must not be too wide."""
+    overflow = page.evaluate(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    assert overflow <= 0, f"{name} {width}: the page is {overflow} pixels too wide"
+    page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{colour}.png", full_page=True)
+
+
+def find_barriers(page):
+    # axe-core is put into the page, which the page's own policy would not allow.
+    findings = Axe().run(page).response["violations"]
+    serious = [one for one in findings if one["impact"] in ("serious", "critical")]
+    assert not serious, [(one["id"], one["nodes"][0]["html"]) for one in serious]
 
 
 def look(browser, server, width, colour):
@@ -145,21 +167,319 @@ def look(browser, server, width, colour):
     assert page.locator("script").count() == 1, "a script in the page"
     for hidden in ("Replicas", "Master", "Scripts", "Nodes of the cluster"):
         expect(card(page, hidden)).to_be_hidden()
-    overflow = page.evaluate(
-        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    )
-    assert overflow <= 0, f"{width}: the page is {overflow} pixels too wide"
-    page.screenshot(path=SCREENSHOTS / f"console-{width}-{colour}.png", full_page=True)
+    picture(page, "console", width, colour)
     page.get_by_role("button", name="two.tcb").click()
     expect(card(page, "Records").locator(".figure")).to_have_text("0 ", timeout=SHOWN_MS_MAX)
     expect(commands).to_have_text("No request yet.", timeout=SHOWN_MS_MAX)
-    # axe-core is put into the page, which the page's own policy would not allow.
-    findings = Axe().run(page).response["violations"]
-    serious = [one for one in findings if one["impact"] in ("serious", "critical")]
-    assert not serious, [(one["id"], one["nodes"][0]["html"]) for one in serious]
+    find_barriers(page)
     assert not complaints and not elsewhere, (complaints, elsewhere)
     page.context.close()
     print(f"{width} {colour}: ok")
+
+
+# A picture of one pixel, and a part of it.
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJg"
+    "gg=="
+)
+JSON = b'{"name":"Ann","number":12345678901234567890,"tags":["a","b"],"none":[]}'
+LONG_BYTES = 3_000_000
+
+
+def http(port, method, key, value=b"", headers=()):
+    """Sends a request to a database, and returns the status and the reply."""
+    connection = http_client.HTTPConnection("127.0.0.1", port)
+    connection.request(method, "/" + key, value, dict(headers))
+    reply = connection.getresponse()
+    return reply.status, reply.read()
+
+
+def fill(port):
+    """Stores records of all kinds in a tree."""
+    for number in range(250):
+        http(port, "PUT", f"page:{number:03}", b"%d" % number)
+    for key, media_type, value in [
+        ("doc:json", "application/json", JSON),
+        ("doc:html", "text/html", HOSTILE),
+        ("doc:text", "text/plain; charset=utf-8", "Grüße".encode()),
+        ("doc:picture", "image/png", PICTURE),
+        ("doc:no-picture", "image/png", PICTURE[:20]),
+        ("doc:svg", "image/svg+xml", b"<svg xmlns='http://www.w3.org/2000/svg'>%s</svg>" % HOSTILE),
+        ("doc:empty", "text/plain", b""),
+        ("doc:long", "application/octet-stream", bytes(range(256)) * (LONG_BYTES // 256)),
+        ("bin:%00%FF%2e%2e%2F", "application/octet-stream", bytes(range(256))),
+        ("bin:%3Cscript%3Ealert(1)%3C%2Fscript%3E", "text/plain", b"a key"),
+    ]:
+        assert http(port, "PUT", key, value, [("Content-Type", media_type)])[0] == 201, key
+
+
+def choose(page, prefix, key):
+    """Lists the keys with a prefix, and opens one of them."""
+    page.get_by_label("that begin with").fill(prefix)
+    page.get_by_role("button", name="Show", exact=True).click()
+    page.locator("#keys").get_by_role("link", name=key, exact=True).click()
+    expect(page.locator("#record .name")).to_have_text(key)
+
+
+def look_at_records(browser, server, width, colour):
+    page, complaints, elsewhere = open_page(browser, server, width, colour, "#records")
+    panel, keys = page.locator("#record"), page.locator("#keys li")
+    page.get_by_role("button", name="two.tcb").click()
+    # Pages of 100 keys, made by the server.
+    page.get_by_label("that begin with").fill("page:")
+    page.get_by_role("button", name="Show", exact=True).click()
+    for first, last, many in [("000", "099", 100), ("100", "199", 100), ("200", "249", 50)]:
+        expect(keys.first).to_have_text(f"page:{first}", timeout=SHOWN_MS_MAX)
+        expect(keys).to_have_count(many)
+        expect(keys.last).to_have_text(f"page:{last}")
+        if many == 100:
+            page.get_by_role("button", name="Next page").click()
+    expect(page.get_by_role("button", name="Next page")).to_be_disabled()
+    page.go_back()
+    expect(keys.first).to_have_text("page:100")
+    page.get_by_role("button", name="First page").click()
+    expect(keys.first).to_have_text("page:000")
+    assert page.locator("tr, li").count() <= 500, "too many rows"
+    # Values in each form.
+    for key, view, text in [
+        ("doc:html", "Text", HOSTILE.decode()),
+        ("doc:text", "Text", "Grüße"),
+        ("doc:empty", "Text", ""),
+        ("doc:svg", "Text", "<svg"),
+        ("doc:no-picture", "Image", "not a whole image"),
+        ("bin:%00%FF../", "Hex", "0000f0  f0 f1"),
+        ("bin:<script>alert(1)</script>", "Text", "a key"),
+        ("doc:long", "Hex", "00fff0"),
+        ("doc:picture", "Hex", "89 50 4e 47"),
+        ("doc:json", "JSON", '  "number": 12345678901234567890,\n  "tags": [\n    "a",\n'),
+    ]:
+        choose(page, key[:4], key)
+        panel.get_by_role("button", name=view, exact=True).click()
+        expect(panel).to_contain_text(text)
+        if key == "doc:picture":
+            panel.get_by_role("button", name="Image", exact=True).click()
+            page.wait_for_function("document.querySelector('img.value').naturalWidth === 1")
+    picture(page, "records", width, colour)
+    find_barriers(page)
+    panel.get_by_role("button", name="Change", exact=True).click()
+    find_barriers(page)
+    page.screenshot(path=SCREENSHOTS / f"dialog-{width}-{colour}.png")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert page.locator("script").count() == 1, "a script in the page"
+    # An empty value has no first part, which the browser logs.
+    complaints = [one for one in complaints if "416 (Range Not Satisfiable)" not in one]
+    assert not complaints and not elsewhere, (complaints, elsewhere)
+    page.context.close()
+    print(f"records {width} {colour}: ok")
+
+
+def save(page, label):
+    """Sends the form of the dialog, which then ends."""
+    page.get_by_role("dialog").get_by_role("button", name=label, exact=True).click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def change_records(browser, server):
+    page, complaints, _ = open_page(browser, server, "wide", "light", "#records")
+    port, panel = server.ports[1], page.locator("#record")
+    page.get_by_role("button", name="two.tcb").click()
+    # A new record, of which there is one already the second time.
+    for is_second in (False, True):
+        page.get_by_role("button", name="New record").click()
+        form = page.get_by_role("dialog")
+        form.get_by_label("Key, in which").fill("new:%00%20key")
+        form.get_by_label("Value", exact=True).fill("first")
+        if is_second:
+            form.get_by_role("button", name="Store").click()
+            expect(form).to_contain_text("a record with this key already")
+            page.keyboard.press("Escape")
+        else:
+            save(page, "Store")
+    expect(panel.locator(".name")).to_have_text("new:%00 key")
+    expect(panel).to_contain_text("text/plain; charset=utf-8")
+    assert http(port, "GET", "new:%00%20key") == (200, b"first")
+    # An edit keeps type and expiry.
+    panel.get_by_role("button", name="Expiry").click()
+    page.get_by_role("dialog").get_by_label("Expires after").fill("1000")
+    save(page, "Change")
+    expect(panel.locator("dt", has_text="expires")).to_have_count(1)
+    panel.get_by_role("button", name="Change", exact=True).click()
+    page.get_by_role("dialog").get_by_label("Value", exact=True).fill("second\nline")
+    save(page, "Store")
+    expect(panel.locator("pre")).to_have_text("second\nline")
+    expect(panel.locator("dt", has_text="expires")).to_have_count(1)
+    expect(panel).to_contain_text("text/plain; charset=utf-8")
+    # Of two changes of one version the later one fails.
+    panel.get_by_role("button", name="Change", exact=True).click()
+    http(port, "PUT", "new:%00%20key", b"of another client")
+    form = page.get_by_role("dialog")
+    form.get_by_label("Value", exact=True).fill("mine")
+    form.get_by_role("button", name="Store").click()
+    expect(form).to_contain_text("changed by another client")
+    page.keyboard.press("Escape")
+    assert http(port, "GET", "new:%00%20key") == (200, b"of another client")
+    page.reload()
+    expect(panel).to_contain_text("of another client", timeout=SHOWN_MS_MAX)
+    # A long file goes to the server in pieces, and comes back by the link.
+    file = FOLDER / "long-file"
+    file.write_bytes(bytes(range(256)) * 20_000)
+    panel.get_by_role("button", name="Change", exact=True).click()
+    page.get_by_role("dialog").get_by_label("Value from a file").set_input_files(file)
+    save(page, "Store")
+    expect(panel).to_contain_text("The first 64.0 KiB")
+    with page.expect_download() as download:
+        panel.get_by_role("link", name="Download").click()
+    assert download.value.path().read_bytes() == file.read_bytes()
+    # A deletion is asked about first.
+    panel.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    assert http(port, "HEAD", "new:%00%20key")[0] == 200
+    panel.get_by_role("button", name="Delete").click()
+    save(page, "Delete")
+    expect(panel).to_contain_text("no such record")
+    assert http(port, "HEAD", "new:%00%20key")[0] == 404
+    # Flags of a memcached client stay.
+    request(port, b"set flagged 7 0 1\r\na\r\n")
+    choose(page, "flag", "flagged")
+    panel.get_by_role("button", name="Change", exact=True).click()
+    page.get_by_role("dialog").get_by_label("Value", exact=True).fill("b")
+    save(page, "Store")
+    expect(panel.locator("pre")).to_have_text("b")
+    assert request(port, b"get flagged\r\n") == b"VALUE flagged 7 1\r\nb\r\nEND\r\n"
+    page.context.close()
+    # The browser logs each refusal; there is nothing else.
+    refusals = [one for one in complaints if "the server responded with a status of" not in one]
+    assert not refusals, refusals
+    print("changes of records: ok")
+
+
+def show_stored_pages(browser, server):
+    """A stored page does not run, at whatever address of the console."""
+    page, _, _ = open_page(browser, server, "wide", "light", "#records")
+    page.get_by_role("button", name="two.tcb").click()
+    choose(page, "doc:", "doc:html")
+    address = page.locator("#record").get_by_role("link", name="Download").get_attribute("href")
+    for suffix in ("", "&as=image/png"):
+        with page.expect_download() as download:
+            page.evaluate(
+                "(address) => { document.body.append(Object.assign(document.createElement('a'),"
+                " { href: address, id: 'stored', textContent: 'stored' })); }",
+                address + suffix,
+            )
+            page.locator("#stored").click()
+        assert download.value.path().read_bytes() == HOSTILE
+        page.evaluate("document.getElementById('stored').remove()")
+    page.context.close()
+    print("stored pages are not shown: ok")
+
+
+def frame_and_post(browser, server):
+    """A page of another site neither shows the console in a frame nor changes a record."""
+    folder = FOLDER / "site"
+    folder.mkdir(exist_ok=True)
+    site = HTTPServer(("127.0.0.1", 0), functools.partial(QuietHandler, directory=str(folder)))
+    threading.Thread(target=site.serve_forever, daemon=True).start()
+    console = f"http://127.0.0.1:{server.admin}/ui/"
+    (folder / "index.html").write_text(
+        f'<iframe src="{console}"></iframe>'
+        f'<form method="post" action="{console}call?db=0&name=vanish"><button>post</button></form>'
+    )
+    page = browser.new_context().new_page()
+    # The name differs from that of the console, so the site does.
+    page.goto(f"http://localhost:{site.server_port}/")
+    expect(page.frame_locator("iframe").locator("#cards")).to_have_count(0)
+    reached = page.evaluate(
+        """async (console) => {
+          const tries = [["record?db=0&key=k", {}], ["call?db=0&name=vanish", { method: "POST" }],
+            ["record?db=0&key=k", { method: "DELETE", headers: { "X-Tyrant-Console": "1" } }]];
+          const read = tries.map(([path, options]) => fetch(console + path, options).then(() => 1, () => 0));
+          return (await Promise.all(read)).reduce((sum, one) => sum + one, 0);
+        }""",
+        console,
+    )
+    assert reached == 0, reached
+    with page.expect_response(lambda reply: "call?" in reply.url) as reply:
+        page.get_by_role("button", name="post").click()
+    assert reply.value.status == 403, reply.value.status
+    page.context.close()
+    site.shutdown()
+    print("pages of other sites: ok")
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+def act(browser, server, width, colour):
+    page, complaints, _ = open_page(browser, server, width, colour, "#actions")
+    page.get_by_role("button", name="two.tcb").click()
+    page.get_by_role("button", name="Sync").click()
+    expect(card(page, "Sync")).to_contain_text("Done in")
+    page.get_by_role("button", name="Start").click()
+    expect(card(page, "Check")).to_contain_text("finished", timeout=SHOWN_MS_MAX)
+    expect(card(page, "Check")).to_contain_text("0 damaged places")
+    page.get_by_role("button", name="Optimize").click()
+    save(page, "Optimize")
+    expect(card(page, "Optimize")).to_contain_text("Done in", timeout=SHOWN_MS_MAX)
+    page.get_by_label("Function, such as").fill("getlist")
+    page.get_by_label("Arguments").fill("doc:html\ndoc:%74ext")
+    page.get_by_role("button", name="Call").click()
+    expect(page.locator("#result")).to_contain_text(f"2  {HOSTILE.decode()}\n3  doc:text\n4  Grüße")
+    picture(page, "actions", width, colour)
+    find_barriers(page)
+    assert not complaints, complaints
+    page.context.close()
+    print(f"actions {width} {colour}: ok")
+
+
+def log_in(browser):
+    """Each user sees and changes what the rights allow; the password is in no storage."""
+    users = FOLDER / "users"
+    for name, rights in [("ann", "read:page:,write:page:1"), ("bob", "read,write,admin")]:
+        add = [PROGRAM, "user", "add", name, "--rights", rights, "--users", users, "--quiet"]
+        subprocess.run(add, input=b"secret\n", check=True)
+    server = Server(("users.tcb",), f'users = "{users}"\n')
+    server.start()
+    try:
+        header = "Basic " + base64.b64encode(b"bob:secret").decode()
+        for key in ("page:1", "page:2", "other"):
+            http(server.ports[0], "PUT", key, b"value", [("Authorization", header)])
+        wrong = {"username": "ann", "password": "wrong"}
+        page, _, _ = open_page(
+            browser, server, "wide", "light", "#records", http_credentials=wrong
+        )
+        failure = page.locator("#failure")
+        expect(failure).to_contain_text("Log in to see the records", timeout=SHOWN_MS_MAX)
+        expect(page.locator("#state")).to_have_text("ready", timeout=SHOWN_MS_MAX)
+        page.context.close()
+        credentials = {"username": "ann", "password": "secret"}
+        page, _, _ = open_page(
+            browser, server, "wide", "light", "#records", http_credentials=credentials
+        )
+        failure = page.locator("#failure")
+        expect(failure).to_contain_text("right is missing", timeout=SHOWN_MS_MAX)
+        choose(page, "page:", "page:2")
+        expect(failure).to_be_hidden()
+        expect(page.locator("#record pre")).to_have_text("value")
+        page.locator("#record").get_by_role("button", name="Delete").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(page.get_by_role("dialog")).to_contain_text("right is missing")
+        page.keyboard.press("Escape")
+        choose(page, "page:", "page:1")
+        page.locator("#record").get_by_role("button", name="Delete").click()
+        save(page, "Delete")
+        expect(page.locator("#keys li")).to_have_count(1)
+        page.get_by_role("link", name="Actions").click()
+        page.get_by_role("button", name="Start").click()
+        expect(card(page, "Check")).to_contain_text("right is missing")
+        stored = "[localStorage.length, sessionStorage.length, document.cookie.length]"
+        assert page.evaluate(stored) == [0, 0, 0]
+        page.context.close()
+    finally:
+        server.stop()
+    print("users: ok")
 
 
 def lose_and_find(browser, server):
@@ -203,6 +523,15 @@ def main():
                 for colour in COLOURS:
                     look(browser, server, width, colour)
             use_keyboard(browser, server)
+            fill(server.ports[1])
+            for width in WIDTHS:
+                for colour in COLOURS:
+                    look_at_records(browser, server, width, colour)
+                    act(browser, server, width, colour)
+            change_records(browser, server)
+            show_stored_pages(browser, server)
+            frame_and_post(browser, server)
+            log_in(browser)
             lose_and_find(browser, server)
             browser.close()
     finally:

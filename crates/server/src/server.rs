@@ -14,8 +14,10 @@ use crate::{
     Reload, Result, ScriptRecords,
 };
 use cabinet::Database;
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread::{Builder, JoinHandle};
@@ -73,6 +75,12 @@ impl Handle {
     /// Calls `visit` with the state of the server, if it has not ended.
     pub(crate) fn with_shared<T>(&self, visit: impl FnOnce(&Shared) -> T) -> Option<T> {
         self.hub.upgrade().map(|hub| visit(&hub.shared))
+    }
+
+    /// Connects to the server as a client at `address`. Returns `None` if the server has ended, or
+    /// has as many connections as it may have.
+    pub(crate) fn connect(&self, address: Option<SocketAddr>) -> io::Result<Option<UnixStream>> {
+        self.hub.upgrade().map_or(Ok(None), |hub| acceptor::connect(&hub, address))
     }
 
     /// Loads the functions of the extension again, in the background. If that fails, the present
@@ -186,6 +194,8 @@ impl Server {
             return Err(Error::NoEndpoint);
         }
         let hub = Hub::new(config, database)?;
+        let has_port = listeners.iter().any(|listener| listener.local_address().is_some());
+        hub.shared.has_port.store(has_port, Ordering::Relaxed);
         let stop = Arc::clone(&hub.shared.served.stop);
         let handle = Handle { stop, hub: Arc::downgrade(&hub) };
         Ok(Self { hub, listeners, handle })

@@ -5,15 +5,15 @@ use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
-use wire::Parse;
 use wire::http::{Head, HostNames, Method, Status, head, reply};
+use wire::{Invalid, Parse};
 
 /// Longest time in which a client closes after its response, so that what it has sent beyond its
 /// request does not destroy the response.
 const LINGER_MAX: Duration = Duration::from_secs(1);
 
 /// Most bytes that are read and ignored meanwhile.
-const LINGER_BYTES_MAX: usize = 64 << 10;
+const LINGER_BYTES_MAX: usize = 16 << 20;
 
 /// Policy of a response beside the console: a browser that shows it loads and executes
 /// nothing, in no frame.
@@ -63,7 +63,7 @@ impl Response {
         Self { status: Status::NotModified, body: Cow::Borrowed(b""), ..self }
     }
 
-    fn write(&self, has_body: bool) -> Vec<u8> {
+    pub(super) fn write(&self, has_body: bool) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.body.len() + 512);
         reply::open_headers(&mut bytes, self.status, self.content_type, self.body.len() as u64);
         reply::no_sniffing(&mut bytes);
@@ -87,7 +87,6 @@ pub(super) enum Refusal {
     TooMany,
     TooLong,
     Invalid,
-    Method,
 }
 
 impl Refusal {
@@ -96,7 +95,6 @@ impl Refusal {
             Self::TooMany => (Status::ServiceUnavailable, "too many connections, try again"),
             Self::TooLong => (Status::RequestHeaderFieldsTooLarge, "the head is too long"),
             Self::Invalid => (Status::BadRequest, "not a request of HTTP/1.1"),
-            Self::Method => (Status::MethodNotAllowed, "only GET and HEAD"),
         };
         Response::text(status, text)
     }
@@ -109,35 +107,62 @@ pub(super) fn refuse(mut socket: &TcpStream, refusal: Refusal) {
     let _ = socket.set_nonblocking(true);
     let _ = socket.write(&refusal.response().write(true));
     let _ = socket.shutdown(Shutdown::Write);
-    let _ = socket.read(&mut [0; MONITOR_HEAD_BYTES_MAX]);
+    let _ = socket.read(&mut [0; 8 << 10]);
 }
 
-/// Receives a request, and sends the response that `answer` gives for its path and its head.
+/// A request whose head has arrived.
+pub(super) struct Incoming<'a> {
+    pub(super) socket: &'a TcpStream,
+    pub(super) head: Head<'a>,
+    pub(super) path: &'a [u8],
+    /// Part of the target after the question mark.
+    pub(super) query: &'a [u8],
+    /// Beginning of the body, as far as it has arrived.
+    pub(super) received: &'a [u8],
+}
+
+impl<'a> Incoming<'a> {
+    fn new(socket: &'a TcpStream, head: Head<'a>, received: &'a [u8]) -> Self {
+        let mut parts = head.target.splitn(2, |byte| *byte == b'?');
+        let (path, query) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        Self { socket, head, path, query, received }
+    }
+
+    /// Returns whether the request is a GET or a HEAD.
+    pub(super) fn reads(&self) -> bool {
+        matches!(self.head.method, Method::Get | Method::Head)
+    }
+}
+
+/// Receives a request, and sends the response that `answer` returns, unless that has sent one
+/// itself.
 pub(super) fn respond(
     mut socket: &TcpStream,
     until: Instant,
     hosts: &HostNames,
-    answer: impl FnOnce(&[u8], &Head<'_>) -> Response,
+    answer: impl FnOnce(&Incoming<'_>) -> io::Result<Option<Response>>,
 ) -> io::Result<()> {
     let mut bytes = Vec::new();
     let response = loop {
         match head(&bytes) {
-            Parse::Complete(head, _) if matches!(head.method, Method::Get | Method::Head) => {
+            Parse::Complete(head, length) => {
+                let has_body = head.method != Method::Head;
                 if let Some(foreign) = hosts.refusal(head.addressing()) {
-                    let response = Response::text(foreign.status(), foreign.text());
-                    break response.write(head.method == Method::Get);
+                    break Response::text(foreign.status(), foreign.text()).write(has_body);
                 }
-                let path = head.target.split(|byte| *byte == b'?').next().unwrap_or_default();
-                break answer(path, &head).write(head.method == Method::Get);
+                match answer(&Incoming::new(socket, head, &bytes[length..]))? {
+                    Some(response) => break response.write(has_body),
+                    None => return end(socket, Instant::now() + LINGER_MAX),
+                }
             }
-            Parse::Complete(..) => break Refusal::Method.response().write(true),
+            Parse::Invalid(Invalid::TooLarge) => break Refusal::TooLong.response().write(true),
             Parse::Invalid(_) => break Refusal::Invalid.response().write(true),
             Parse::Incomplete(_) if bytes.len() >= MONITOR_HEAD_BYTES_MAX => {
                 break Refusal::TooLong.response().write(true);
             }
             Parse::Incomplete(_) => {}
         }
-        let mut part = [0; 4096];
+        let mut part = [0; 16 << 10];
         let wanted = part.len().min(MONITOR_HEAD_BYTES_MAX - bytes.len());
         let read = read_before(socket, &mut part[..wanted], until)?;
         if read == 0 {
@@ -151,9 +176,14 @@ pub(super) fn respond(
         let sent = socket.write(rest)?;
         rest = &rest[sent..];
     }
+    end(socket, until)
+}
+
+/// Ends the stream to the client, and waits for a moment until it has closed.
+fn end(socket: &TcpStream, until: Instant) -> io::Result<()> {
     socket.shutdown(Shutdown::Write)?;
     let until = until.min(Instant::now() + LINGER_MAX);
-    let (mut ignored, mut part) = (0, [0; 4096]);
+    let (mut ignored, mut part) = (0, [0; 16 << 10]);
     while ignored < LINGER_BYTES_MAX {
         match read_before(socket, &mut part, until)? {
             0 => break,
@@ -185,8 +215,10 @@ mod tests {
         (client.expect("a connection"), listener.accept().expect("a connection").0)
     }
 
-    fn ok(_path: &[u8], _head: &Head<'_>) -> Response {
-        Response::text(Status::Ok, "ok")
+    fn ok(incoming: &Incoming<'_>) -> io::Result<Option<Response>> {
+        let is_ok = incoming.reads();
+        let status = if is_ok { Status::Ok } else { Status::MethodNotAllowed };
+        Ok(Some(Response::text(status, "")))
     }
 
     /// Returns the status of the response to `request`.

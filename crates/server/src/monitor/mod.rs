@@ -1,5 +1,4 @@
-//! Monitor: an HTTP listener of its own for metrics, health, readiness and the console, without a
-//! login.
+//! Monitor: an HTTP listener of its own for metrics, health, readiness and the console.
 //!
 //! Thread model: one thread accepts, and each connection has a thread until its one response is
 //! sent, [`MONITOR_CONNECTIONS_MAX`] at most. None of them is an event loop, so the monitor answers
@@ -8,13 +7,14 @@
 mod console;
 mod exchange;
 mod readiness;
+mod relay;
 
 use crate::admin::metrics::{Format, Metric, Samples, collect, collect_process, families};
 use crate::net::listener::{Beginning, Listener};
 use crate::ops::stop_signal::StopSignal;
 use crate::server::Handle;
 use crate::{Endpoint, Error, Result};
-use exchange::{Refusal, Response, respond};
+use exchange::{Incoming, Refusal, Response, respond};
 use parking_lot::{Mutex, RwLock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
@@ -25,7 +25,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
-use wire::http::{Head, HostNames, Status};
+use wire::http::{HostNames, Status};
+use wire::limits::HTTP_HEAD_BYTES_MAX;
 
 pub use readiness::ReadinessLimits;
 
@@ -33,11 +34,12 @@ pub use readiness::ReadinessLimits;
 /// not arrived; if all have, it is closed with an error.
 pub const MONITOR_CONNECTIONS_MAX: usize = 16;
 
-/// Longest time from the beginning of a connection to the end of its response.
+/// Longest time from the beginning of a connection to the end of its response. A request about
+/// records has this time for its head.
 pub const MONITOR_EXCHANGE_MAX: Duration = Duration::from_secs(10);
 
-/// Longest head of a request, in bytes.
-pub const MONITOR_HEAD_BYTES_MAX: usize = 8 << 10;
+/// Longest head of a request, in bytes: as long as for a database, so that each key has a place.
+pub const MONITOR_HEAD_BYTES_MAX: usize = HTTP_HEAD_BYTES_MAX;
 
 /// Longest time in which an event loop goes round, if it is healthy.
 const HEALTH_WAIT: Duration = Duration::from_secs(5);
@@ -58,6 +60,8 @@ struct State {
     /// Step of the start, until all servers are there.
     starting: Mutex<Option<String>>,
     connections: AtomicUsize,
+    /// Requests about records under way.
+    relays: AtomicUsize,
     /// Connections whose requests have not arrived, the oldest first.
     silent: Mutex<VecDeque<Arc<TcpStream>>>,
 }
@@ -82,6 +86,7 @@ impl Monitor {
             servers: RwLock::default(),
             starting: Mutex::new(Some("the process is starting".to_owned())),
             connections: AtomicUsize::new(0),
+            relays: AtomicUsize::new(0),
             silent: Mutex::default(),
         });
         let served = Arc::clone(&state);
@@ -180,9 +185,13 @@ fn begin(state: &Arc<State>, socket: OwnedFd) {
     }
     state.silent.lock().push_back(Arc::clone(&socket));
     let serve = move || {
-        let _ended = respond(&socket, until, &place.state.hosts, |path, head| {
+        let _ended = respond(&socket, until, &place.state.hosts, |incoming| {
             place.end_silence();
-            place.state.answer(path, head)
+            match relay::answer(&place.state, incoming)? {
+                relay::Answered::Other => Ok(Some(place.state.answer(incoming))),
+                relay::Answered::Response(response) => Ok(Some(response)),
+                relay::Answered::Sent => Ok(None),
+            }
         });
     };
     if let Err(error) = Builder::new().name("admin-connection".into()).spawn(serve) {
@@ -226,12 +235,16 @@ impl State {
         true
     }
 
-    /// Returns the response to a GET.
-    fn answer(&self, path: &[u8], head: &Head<'_>) -> Response {
+    /// Returns the response to a request that is about no record.
+    fn answer(&self, incoming: &Incoming<'_>) -> Response {
+        let Incoming { path, head, .. } = incoming;
+        if !incoming.reads() {
+            return Response::text(Status::MethodNotAllowed, "only GET and HEAD");
+        }
         if let Some(response) = console::response(path, head) {
             return response;
         }
-        match path {
+        match *path {
             b"/" => Response::text(
                 Status::Ok,
                 "/ui/      console for a browser\n\

@@ -11,7 +11,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, getpeername, send};
+use std::io;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -98,9 +100,25 @@ fn admit(hub: &Hub, socket: OwnedFd, beginning: Beginning, counters: &Counters) 
             None => tracing::debug!("connected: unix"),
         }
     }
-    let now_ms = shared.milliseconds_at(Instant::now());
+    assign(hub, Connection::new(socket, beginning, Arc::clone(shared)));
+}
+
+/// Connects to a server from within the process, as a client at `address`. Returns the end of the
+/// client, or `None` if the server has as many connections as it may have.
+pub(crate) fn connect(hub: &Hub, address: Option<SocketAddr>) -> io::Result<Option<UnixStream>> {
+    let shared = &hub.shared;
+    if shared.connections() >= shared.live.connections_max() {
+        return Ok(None);
+    }
+    let (near, far) = UnixStream::pair()?;
+    far.set_nonblocking(true)?;
+    assign(hub, Connection::within(far.into(), address, Arc::clone(shared)));
+    Ok(Some(near))
+}
+
+fn assign(hub: &Hub, connection: Connection) {
+    let now_ms = hub.shared.milliseconds_at(Instant::now());
     let mailbox = balance::for_new_connection(&hub.mailboxes, now_ms);
     mailbox.load.connections.fetch_add(1, Ordering::Relaxed);
-    let connection = Connection::new(socket, beginning, Arc::clone(shared));
     mailbox.post(Message::Adopt(Box::new(connection)));
 }

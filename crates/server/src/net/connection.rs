@@ -148,6 +148,21 @@ impl Connection {
         }
     }
 
+    /// Returns a connection from within the process, whose requests are those of a client at
+    /// `address`. The targets of HTTP requests are keys.
+    pub(crate) fn within(
+        socket: OwnedFd,
+        address: Option<SocketAddr>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let mut connection = Self::new(socket, Beginning::Plain, shared);
+        connection.session.names_keys = true;
+        if connection.session.peer.is_some() {
+            connection.session.peer = Some(Box::new(Peer::new(address)));
+        }
+        connection
+    }
+
     /// Returns a connection that was handed over, for its next requests.
     pub(crate) fn resume(resumed: ResumedConnection, shared: Arc<Shared>) -> Self {
         let ResumedConnection { socket, session, peer, received } = resumed;

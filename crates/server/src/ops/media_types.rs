@@ -151,6 +151,11 @@ pub(super) fn name(store: &Store, flags: u32) -> Result<Cow<'static, str>> {
     Ok(name.flatten().map_or(UNKNOWN.into(), Cow::from))
 }
 
+/// Returns whether flags name a media type.
+pub(crate) fn is_type(flags: u32) -> bool {
+    number(flags).is_some()
+}
+
 /// Returns the number of a media type in flags, if they have that form.
 fn number(flags: u32) -> Option<u32> {
     let number = flags >> SHIFT & 0xff;

@@ -41,6 +41,9 @@ pub(crate) struct Session {
     pub(crate) key_cursor: Option<Box<KeyCursor>>,
     /// State of HTTP requests and replies.
     pub(crate) http: HttpExchange,
+    /// Whether the target of an HTTP request is a key also if WebDAV is served, which makes it a
+    /// path otherwise.
+    pub(crate) names_keys: bool,
     /// State of an incomplete request of the binary protocol.
     pub(crate) binary: wire::binary::Progress,
     /// State of Redis's protocol.

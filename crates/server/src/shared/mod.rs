@@ -70,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) replication: Arc<Replication>,
     /// Front end for the connections of WebDAV clients, if they are served.
     pub(crate) upgrade: RwLock<Option<Arc<dyn ConnectionUpgrade>>>,
+    /// Whether the server listens on a port, beside Unix sockets.
+    pub(crate) has_port: AtomicBool,
     /// Whether `upgrade` has been set.
     pub(crate) upgrades: AtomicBool,
     /// Whether writes are acknowledged only once they are durable, here or on replicas.
@@ -238,6 +240,7 @@ impl Shared {
             replication: Arc::new(replication),
             remote,
             upgrade: RwLock::default(),
+            has_port: AtomicBool::new(false),
             upgrades: AtomicBool::new(false),
             delays_replies,
             awaits_disk,

@@ -43,6 +43,17 @@ impl Monitored {
         (head.to_owned(), body.to_owned())
     }
 
+    /// Sends a request. Returns the head and the body of the response.
+    pub(crate) fn ask(&self, request: impl AsRef<[u8]>) -> (String, Vec<u8>) {
+        let mut client = self.connect();
+        client.send(request.as_ref());
+        let response = client.read_to_end();
+        let end = response.windows(4).position(|four| four == b"\r\n\r\n");
+        let end = end.unwrap_or_else(|| panic!("no head: {}", response.escape_ascii()));
+        let (head, body) = response.split_at(end + 4);
+        (String::from_utf8(head.to_vec()).unwrap(), body.to_vec())
+    }
+
     /// Asserts the status of a response. Returns its body.
     pub(crate) fn expect(&self, path: &str, status: &str) -> String {
         let (head, body) = self.get(path, "");

@@ -30,4 +30,4 @@ pub use host::{Addressing, Foreign, HostNames, is_same_authority};
 pub use kind::{Kind, WebDavKind};
 pub use reply::Status;
 pub use rest::RestOfBody;
-pub use url::decode;
+pub use url::{decode, encode};

@@ -24,7 +24,7 @@ pub(super) fn unescape(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Appends `bytes`, with everything except letters, digits and `-._~` percent-encoded.
-pub(super) fn encode(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn encode(out: &mut Vec<u8>, bytes: &[u8]) {
     percent_encode(bytes, ENCODED).for_each(|part| out.extend_from_slice(part.as_bytes()));
 }
 

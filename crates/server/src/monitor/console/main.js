@@ -1,41 +1,52 @@
-// Dashboard: asks the server for its metrics, and shows them.
+// Dashboard: asks the server for its metrics, and shows them. Chooses the view and the database.
 
+import * as actions from "./actions.js";
 import { CARDS, NEARLY_FULL, figures, problems } from "./cards.js";
 import { Sample, Span } from "./metrics.js";
+import * as records from "./records.js";
+import { ask } from "./server.js";
 import { age, count, duration, rate } from "./units.js";
-import { Bar, Chart, element, fill } from "./view.js";
+import { Bar, Chart, button, byId, element, fail, fill, terms } from "./view.js";
 
-/** Time that the charts show, in seconds: at first the shorter one, so that something is seen. */
+// Time that the charts show, in seconds; at first the shorter one.
 const HISTORY_SECONDS = 600;
 const FIRST_SECONDS = 60;
 
-/** Time over which quantiles and ratios are taken, in seconds. */
+// Time over which quantiles and ratios are taken, in seconds.
 const WIDE_SECONDS = 10;
 
-/** Rows of the two tables. */
+// Rows of the two tables.
 const COMMANDS_MAX = 20;
 const SLOW_MAX = 20;
 
-/** Longest wait for a reply, in milliseconds. */
+// Longest wait for a reply, in milliseconds.
 const REPLY_MS_MAX = 10000;
 
-/** Parts of the time of a slow request, with their names for people. */
+// Parts of the time of a slow request, with their names for people.
 const PARTS_OF_SLOW = [
   ["cpu_seconds", "execution"], ["queue_seconds", "queue"], ["login_seconds", "login"],
   ["store_seconds", "cluster"], ["pieces_seconds", "earlier pieces"],
   ["wait_seconds", "waiting"], ["acknowledgement_seconds", "acknowledgement"],
 ];
 
-const byId = (id) => document.getElementById(id);
+// Views by their names. The dashboard is always kept up to date.
+const VIEWS = { dashboard: undefined, records, actions };
 
-/** Samples of the last seconds, the oldest first. */
+// Samples, the oldest first.
 let samples = [];
-/** Figures of the chosen database, the oldest first. */
+// Figures of the chosen database, the oldest first.
 let history = [];
 let database;
+// Databases by their names.
+let described = new Map();
 let timer;
 
-/** Makes the elements of a card. Returns the function that shows figures in it. */
+// Returns the text of a figure and its unit, or of a function.
+function textOf([key, unit], now) {
+  return unit ? unit(now[key]) : key(now);
+}
+
+// Makes the elements of a card. Returns the function that shows figures in it.
 function card(spec) {
   const number = element("div", "figure");
   const node = element("section", "", element("h2", "", spec.title), number);
@@ -47,32 +58,28 @@ function card(spec) {
   node.append(list);
   byId("cards").append(node);
   return (now, past, moments) => {
-    const missing = spec.needs && now[spec.needs];
-    node.hidden = spec.needs !== undefined
-      && (missing === undefined || (Array.isArray(missing) && missing.length === 0));
+    const needed = spec.needs ? now[spec.needs] : true;
+    node.hidden = needed === undefined || needed.length === 0;
     if (node.hidden) return;
     const note = typeof spec.note === "function" ? spec.note(now) : spec.note ?? "";
-    number.replaceChildren(spec.figure(now), " ", element("small", "", note));
+    number.replaceChildren(textOf([spec.figure].flat(), now), " ", element("small", "", note));
     chart?.draw(spec.lines.map(([, key]) => past.map((then) => then[key])), moments, spec.max);
     for (const { bar, share } of bars) {
       const value = share(now);
       bar.node.toggleAttribute("hidden", value === undefined);
       if (value !== undefined) bar.draw(value, NEARLY_FULL);
     }
-    const lines = (spec.lines ?? []).map(([label, key, unit], line) => {
-      const name = element("dt", "", element("span", `key k${line}`), label);
-      return [name, element("dd", "", unit(now[key]))];
-    });
+    const lines = (spec.lines ?? []).map(([label, key, unit], line) => (
+      [element("span", "", element("span", `key k${line}`), label), unit(now[key])]
+    ));
     const facts = typeof spec.facts === "function" ? spec.facts(now)
-      : (spec.facts ?? []).map(([label, text]) => [label, text(now)]);
-    const further = facts.map(([label, text]) => [element("dt", "", label), element("dd", "", text)]);
-    list.replaceChildren(...lines.flat(), ...further.flat());
+      : (spec.facts ?? []).map(([label, ...what]) => [label, textOf(what, now)]);
+    list.replaceChildren(...terms([...lines, ...facts]));
   };
 }
 
 const show = CARDS.map(card);
 
-/** Returns the text of a page of the server, and whether its status is a success. */
 async function page(path) {
   const signal = AbortSignal.timeout(REPLY_MS_MAX);
   const response = await fetch(path, { cache: "no-store", signal });
@@ -92,37 +99,64 @@ function showAttention(lines, isBad) {
   byId("attention").replaceChildren(list);
 }
 
-/** Shows a button for each database, if there are several. */
+// Shows a button for each database, if there are several.
 function showDatabases(names) {
   const nav = byId("databases");
   if (!names.includes(database)) {
     database = names[0];
     history = [];
   }
+  if (names.some((name) => !described.has(name))) describe();
   nav.hidden = names.length < 2;
-  const known = [...nav.children].map((button) => button.textContent);
+  const known = [...nav.children].map((one) => one.textContent);
   if (known.join("\n") !== names.join("\n")) {
-    nav.replaceChildren(...names.map((name) => {
-      const button = element("button", "", name);
-      button.type = "button";
-      button.addEventListener("click", () => {
-        database = name;
-        history = [];
-        showSamples();
-      });
-      return button;
-    }));
+    nav.replaceChildren(...names.map((name) => button(name, "", () => {
+      choose(name);
+      const [view] = addressed();
+      const db = described.get(name);
+      if (VIEWS[view] && db) location.hash = `#${view}?db=${db.id}`;
+    })));
   }
-  for (const button of nav.children) {
-    button.setAttribute("aria-pressed", String(button.textContent === database));
+  for (const one of nav.children) one.ariaPressed = String(one.textContent === database);
+}
+
+function choose(name) {
+  database = name;
+  history = [];
+  if (samples.length > 0) showSamples();
+}
+
+// Asks for the databases, and shows the view that the address names.
+async function describe() {
+  const list = await (await ask("databases", {})).json();
+  described = new Map(list.map((db) => [db.name, db]));
+  route();
+}
+
+// Returns the view in the address of the page, and its fields.
+function addressed() {
+  const [name, query] = location.hash.slice(1).split("?");
+  const fields = (query ?? "").split("&").map((field) => field.split("="));
+  return [Object.hasOwn(VIEWS, name) ? name : "dashboard", Object.fromEntries(fields)];
+}
+
+function route() {
+  const [view, fields] = addressed();
+  for (const name of Object.keys(VIEWS)) byId(`view-${name}`).hidden = name !== view;
+  for (const link of byId("views").children) {
+    link.ariaCurrent = link.getAttribute("href") === `#${view}` ? "page" : null;
   }
+  fail();
+  const named = [...described.values()].find((db) => db.id === fields.db);
+  if (named && named.name !== database) choose(named.name);
+  const db = described.get(database);
+  if (db) VIEWS[view]?.show(db, fields);
 }
 
 function showCommands(span) {
-  const rows = span.now.rows("tyrant_requests_total", { database }).map(({ labels, value }) => {
-    return { labels, value, perSecond: span.rate("tyrant_requests_total", labels) ?? 0 };
-  });
-  const used = rows.filter((row) => row.value > 0);
+  const used = span.now.rows("tyrant_requests_total", { database })
+    .filter((row) => row.value > 0)
+    .map((row) => ({ ...row, perSecond: span.rate("tyrant_requests_total", row.labels) ?? 0 }));
   used.sort((one, other) => other.perSecond - one.perSecond || other.value - one.value);
   const cells = used.slice(0, COMMANDS_MAX).map(({ labels, value, perSecond }) => [
     labels.command, labels.protocol.replaceAll("_", " "),
@@ -147,7 +181,7 @@ function showSlow(lines) {
   fill(byId("slow"), cells, "None since the start.");
 }
 
-/** Shows the last samples. */
+// Shows the last samples.
 function showSamples() {
   const now = samples.at(-1);
   showDatabases(now.rows("tyrant_writable", {}).map((row) => row.labels.database));
@@ -161,11 +195,11 @@ function showSamples() {
   const interval = Number(byId("interval").value);
   history = history.slice(-Math.round(HISTORY_SECONDS / interval));
   const moments = Math.max(history.length, Math.round(FIRST_SECONDS / interval));
-  show.forEach((update) => update(figuresNow, history, moments));
+  show.forEach((showCard) => showCard(figuresNow, history, moments));
   showCommands(last);
 }
 
-async function ask() {
+async function update() {
   clearTimeout(timer);
   try {
     const [metrics, ready, slow] = await Promise.all(["../metrics", "../ready", "../slow"].map(page));
@@ -187,11 +221,13 @@ async function ask() {
     showAttention([`The server does not reply since ${new Date().toLocaleTimeString()}: `
       + `${error.message}. The page asks again.`], true);
   }
-  timer = setTimeout(ask, Number(byId("interval").value) * 1000);
+  timer = setTimeout(update, Number(byId("interval").value) * 1000);
 }
 
 byId("interval").addEventListener("change", () => {
   history = [];
-  ask();
+  update();
 });
-ask();
+window.addEventListener("hashchange", route);
+route();
+update();

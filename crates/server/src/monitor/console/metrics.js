@@ -3,9 +3,9 @@
 const LABEL = /([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"/g;
 const ESCAPED = { "\\n": "\n", "\\\\": "\\", '\\"': '"' };
 
-/** All metrics of the server at one moment. */
+// All metrics of the server at one moment.
 export class Sample {
-  /** Reads the response to `/metrics`. `at` is the time of the page, in seconds. */
+  // Reads the response to `/metrics`. `at` is the time of the page, in seconds.
   constructor(text, at) {
     this.at = at;
     this.families = new Map();
@@ -25,31 +25,25 @@ export class Sample {
     }
   }
 
-  /** Returns the rows of a metric that have these labels. */
+  // Returns the rows of a metric that have these labels.
   rows(name, wanted) {
-    const rows = this.families.get(name) ?? [];
-    return rows.filter((row) => has(row.labels, wanted));
+    const has = ({ labels }) => Object.keys(wanted).every((label) => labels[label] === wanted[label]);
+    return (this.families.get(name) ?? []).filter(has);
   }
 
-  /** Returns the sum over the rows that have these labels, or nothing without any. */
+  // Returns the sum over the rows that have these labels, or nothing without any.
   sum(name, wanted) {
-    const rows = this.rows(name, wanted);
-    if (rows.length === 0) return undefined;
-    return rows.reduce((sum, row) => sum + row.value, 0);
+    return this.extreme((...values) => values.reduce((sum, one) => sum + one), name, wanted);
   }
 
-  /** Returns the smallest or largest of the values, by `Math.min` or `Math.max`. */
+  // Returns the smallest or largest of the values, by `Math.min` or `Math.max`.
   extreme(select, name, wanted) {
     const rows = this.rows(name, wanted);
     return rows.length === 0 ? undefined : select(...rows.map((row) => row.value));
   }
 }
 
-function has(labels, wanted) {
-  return Object.keys(wanted).every((name) => labels[name] === wanted[name]);
-}
-
-/** Two samples, and what happened between them. */
+// Two samples, and what happened between them.
 export class Span {
   constructor(before, now) {
     this.before = before;
@@ -57,7 +51,7 @@ export class Span {
     this.seconds = now.at - before.at;
   }
 
-  /** Returns the growth of a counter. A server that was started again counts from 0. */
+  // Returns the growth of a counter. A server that was started again counts from 0.
   growth(name, wanted) {
     const now = this.now.sum(name, wanted);
     if (now === undefined) return undefined;
@@ -65,23 +59,21 @@ export class Span {
     return now >= before ? now - before : now;
   }
 
-  /** Returns the growth of a counter per second. */
+  // Returns the growth of a counter per second.
   rate(name, wanted) {
     const growth = this.growth(name, wanted);
     return growth === undefined || this.seconds <= 0 ? undefined : growth / this.seconds;
   }
 
-  /** Returns the ratio of the growth of two counters, or nothing if the second did not grow. */
+  // Returns the ratio of the growth of two counters, or nothing if the second did not grow.
   ratio(one, other) {
     const part = this.growth(...one);
     const whole = this.growth(...other);
     return part === undefined || !whole ? undefined : part / whole;
   }
 
-  /**
-   * Returns quantiles (0 to 1) of the values that were added to a histogram, each interpolated
-   * within its bucket; nothing if none was added.
-   */
+  // Returns quantiles (0 to 1) of the values that were added to a histogram, each interpolated
+  // within its bucket; nothing if none was added.
   quantiles(name, wanted, quantiles) {
     const buckets = new Map();
     for (const [sample, sign] of [[this.now, 1], [this.before, -1]]) {

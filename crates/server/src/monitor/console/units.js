@@ -14,37 +14,34 @@ function scaled(value, base, units, digits) {
   return `${value < 0 ? "-" : ""}${shown}${units[unit]}`;
 }
 
-/** Returns a number, of thousands from 10,000 on. */
+// Returns a number, of thousands from 10,000 on.
 export function count(value) {
   if (value === undefined) return NONE;
   return value < 10000 && Number.isInteger(value) ? String(value)
     : scaled(value, 1000, ["", " k", " M", " G"], value < 1000 ? 1 : 2);
 }
 
-/** Returns an amount per second. */
 export function rate(value) {
   return value === undefined ? NONE : `${count(value)}/s`;
 }
 
-/** Returns a size. */
 export function bytes(value) {
   return value === undefined ? NONE
     : scaled(value, 1024, [" B", " KiB", " MiB", " GiB", " TiB"], 1);
 }
 
-/** Returns a size per second. */
 export function byteRate(value) {
   return value === undefined ? NONE : `${bytes(value)}/s`;
 }
 
-/** Returns a share of 1 as a percentage. */
+// Returns a share of 1 as a percentage.
 export function share(value) {
   if (value === undefined) return NONE;
   const percent = value * 100;
   return `${percent > 99 && percent < 100 ? percent.toFixed(2) : percent.toFixed(1)}%`;
 }
 
-/** Returns a short time, given in seconds. */
+// Returns a short time, given in seconds.
 export function duration(value) {
   if (value === undefined) return NONE;
   if (value >= 1) return `${value.toFixed(value < 10 ? 2 : 1)} s`;
@@ -52,7 +49,7 @@ export function duration(value) {
   return `${(value * 1e6).toFixed(value < 1e-5 ? 1 : 0)} us`;
 }
 
-/** Returns a long time, given in seconds. */
+// Returns a long time, given in seconds.
 export function age(value) {
   if (value === undefined) return NONE;
   for (const [seconds, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {

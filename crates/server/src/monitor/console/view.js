@@ -1,13 +1,62 @@
 // View: elements of the page. All text is set as text, never as HTML.
 
+export const byId = (id) => document.getElementById(id);
+
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Returns an element with a class and children, which are elements or texts. */
+// Returns an element with a class and children, which are elements or texts.
 export function element(name, className, ...children) {
   const made = document.createElement(name);
   if (className) made.className = className;
   made.append(...children);
   return made;
+}
+
+export function button(text, className, act) {
+  const made = element("button", className, text);
+  made.type = "button";
+  made.addEventListener("click", act);
+  return made;
+}
+
+// Returns a labelled field of a form.
+export function field(label, input, attributes = {}) {
+  Object.assign(input, attributes);
+  return element("label", "field", element("span", "", label), input);
+}
+
+// Shows why the view shows nothing, or that it does.
+export function fail(text) {
+  byId("failure").hidden = !text;
+  byId("failure").textContent = text ?? "";
+}
+
+// Opens a dialog, which stays until `act` succeeds once its form is sent.
+export function dialog(title, content, label, act) {
+  const heading = element("h2", "", title);
+  heading.id = "dialog-title";
+  const failure = element("p", "failure");
+  failure.role = "alert";
+  const send = element("button", "main", label);
+  const form = element("form", "", heading, ...content, failure);
+  const box = element("dialog", "", form);
+  form.append(element("div", "buttons", send, button("Cancel", "", () => box.close())));
+  box.setAttribute("aria-labelledby", heading.id);
+  box.addEventListener("close", () => box.remove());
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    send.disabled = true;
+    failure.textContent = "";
+    try {
+      await act();
+      box.close();
+    } catch (error) {
+      failure.textContent = error.message;
+    }
+    send.disabled = false;
+  });
+  document.body.append(box);
+  box.showModal();
 }
 
 function drawn(name, attributes) {
@@ -16,7 +65,6 @@ function drawn(name, attributes) {
   return made;
 }
 
-/** A chart of lines over the same moments. */
 export class Chart {
   constructor(label, lines) {
     this.node = drawn("svg", {
@@ -27,10 +75,8 @@ export class Chart {
     this.groups = Array.from({ length: lines }, () => this.node.appendChild(drawn("g", {})));
   }
 
-  /**
-   * Draws lines of values from 0 to 1 of `max`, or of the largest one. A missing value is a gap.
-   * `moments` is how many values fill the width.
-   */
+  // Draws lines of values from 0 to 1 of `max`, or of the largest one. A missing value is a gap.
+  // `moments` is how many values fill the width.
   draw(lines, moments, max) {
     const largest = max ?? Math.max(...lines.flat().filter((value) => value !== undefined), 0);
     lines.forEach((values, line) => {
@@ -46,14 +92,13 @@ export class Chart {
       });
       const drawnParts = parts.filter((part) => part.length > 0).map((part) => {
         const points = part.length > 1 ? part : [part[0], part[0]];
-        return drawn("polyline", { class: `l${line}`, points: points.join(" ") });
+        return drawn("polyline", { class: `k${line}`, points: points.join(" ") });
       });
       this.groups[line].replaceChildren(...drawnParts);
     });
   }
 }
 
-/** A bar that shows a part of a whole. */
 export class Bar {
   constructor(label) {
     this.part = drawn("rect", { class: "part", width: 0, height: 8, rx: 4 });
@@ -65,7 +110,7 @@ export class Bar {
     this.label = label;
   }
 
-  /** Shows a share from 0 to 1. From `full` on it stands out. */
+  // Shows a share from 0 to 1. From `full` on it stands out.
   draw(share, full) {
     this.node.classList.toggle("full", share >= full);
     this.part.setAttribute("width", Math.max(0, Math.min(share, 1)) * 300);
@@ -73,20 +118,21 @@ export class Bar {
   }
 }
 
-/** Replaces the rows of a table. A cell is a text, or a text and a class. */
+// Returns the elements of a list of names and texts, without those that have none.
+export function terms(facts) {
+  return facts.filter(([, text]) => text !== undefined)
+    .flatMap(([name, text]) => [element("dt", "", name), element("dd", "", text)]);
+}
+
+// Replaces the rows of a table. A cell is a text, or a text and a class.
 export function fill(body, rows, none) {
-  const columns = body.parentElement.querySelectorAll("th").length;
-  const made = rows.map((cells) => {
-    const row = element("tr");
-    for (const cell of cells) {
-      const [text, className] = Array.isArray(cell) ? cell : [cell];
-      row.append(element("td", className, text));
-    }
-    return row;
-  });
+  const made = rows.map((cells) => element("tr", "", ...cells.map((cell) => {
+    const [text, className] = Array.isArray(cell) ? cell : [cell];
+    return element("td", className, text);
+  })));
   if (made.length === 0) {
     const cell = element("td", "", none);
-    cell.colSpan = columns;
+    cell.colSpan = body.parentElement.querySelectorAll("th").length;
     made.push(element("tr", "", cell));
   }
   body.replaceChildren(...made);

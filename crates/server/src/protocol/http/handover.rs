@@ -13,11 +13,11 @@ pub(super) fn begin(context: &Context<'_>, input: &[u8], output: &mut Vec<u8>) -
     if let Some(step) = super::refuse_foreign(context, &head, input, output) {
         return Some(step);
     }
-    if belongs_to_webdav(&head) {
+    if !context.session.names_keys && belongs_to_webdav(&head) {
         return Some(Step::Executed { bytes: 0, next: Next::Upgrade });
     }
     let changes = matches!(head.method, Method::Put | Method::Delete);
-    if changes && path_key(head.target).is_ok_and(|key| upgrade.is_locked(&key)) {
+    if changes && super::key(context, &head).is_ok_and(|key| upgrade.is_locked(&key)) {
         reply::message(output, Status::Locked);
         return Some(Step::Executed { bytes: input.len(), next: Next::Refuse });
     }
@@ -46,5 +46,6 @@ fn is_folder(head: &Head<'_>) -> bool {
 
 /// Returns whether a request uses an extension of this server.
 fn is_of_this_server(head: &Head<'_>) -> bool {
-    head.header("X-TT-PDMODE").is_some() || super::freshness::asked_for(head) != Ok(0)
+    ["X-TT-PDMODE", super::FLAGS].iter().any(|name| head.header(name).is_some())
+        || super::freshness::asked_for(head) != Ok(0)
 }

@@ -48,6 +48,9 @@ const METHODS: [(&str, Command); 6] = [
     ("DELETE", Command::Out),
 ];
 
+/// Header with the flags of a record, unless these name its media type.
+const FLAGS: &str = "X-TT-FLAGS";
+
 /// Executes the request at the beginning of `input`.
 fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
     if let Some(step) = handover::begin(context, input, output) {
@@ -169,7 +172,7 @@ pub(super) fn announce_open(output: &mut Vec<u8>, start: usize) {
 
 /// Returns the key of a request, or the status that refuses it.
 fn key<'a>(context: &Context<'_>, head: &Head<'a>) -> Result<Cow<'a, [u8]>, Status> {
-    let key = if context.shared.serves_paths() {
+    let key = if context.shared.serves_paths() && !context.session.names_keys {
         Cow::Owned(path_key(head.target).map_err(|_| Status::BadRequest)?)
     } else {
         head.key()

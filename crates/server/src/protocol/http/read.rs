@@ -1,10 +1,11 @@
 //! GET and HEAD: a value, a part of it, or the status that it is unchanged.
 
-use super::{Halt, Transfer, explained, freshness, status_of};
+use super::{FLAGS, Halt, Transfer, explained, freshness, status_of};
 use crate::counters::Count;
 use crate::ops::entity_tag::EntityTags;
 use crate::ops::execute::{Outcome, Reply};
 use crate::ops::long::PIECE_BYTES;
+use crate::ops::media_types;
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, Next, or_absent};
 use cabinet::{LargeValue, Meta, RecordRef, Version};
@@ -125,6 +126,10 @@ impl<'a> Answer<'a> {
             reply::header(output, "ETag", tag);
             reply::header(output, "Accept-Ranges", "bytes");
             freshness::write(output, found.meta.expires_at_ms);
+            let flags = found.meta.flags;
+            if flags != 0 && !media_types::is_type(flags) {
+                reply::header(output, FLAGS, &flags.to_string());
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! PUT and DELETE, with or without a condition on the version of a record.
 
-use super::{Halt, answer, explained, freshness};
+use super::{FLAGS, Halt, answer, explained, freshness};
 use crate::counters::Count;
 use crate::ops::command_mask::Command;
 use crate::ops::conditional::{Action, Presence, Write, Written};
@@ -56,7 +56,7 @@ pub(super) fn put(
     let conditions = Conditions::of(head);
     let meta = match meta(context, head)? {
         Ok(meta) => meta,
-        Err(Refusal::Time(what)) => {
+        Err(Refusal::Header(what)) => {
             reply::plain_text(output, Status::BadRequest, what);
             return Ok(());
         }
@@ -160,7 +160,7 @@ fn answer_to(
 
 /// Reason why a value is not stored, found before the lookup of the record.
 enum Refusal {
-    Time(&'static str),
+    Header(&'static str),
     Database(Error),
 }
 
@@ -168,8 +168,13 @@ enum Refusal {
 fn meta(context: &mut Context<'_>, head: &Head<'_>) -> Result<Result<Meta, Refusal>, Halt> {
     let expires_at_ms = match freshness::asked_for(head) {
         Ok(expires_at_ms) => expires_at_ms,
-        Err(what) => return Ok(Err(Refusal::Time(what))),
+        Err(what) => return Ok(Err(Refusal::Header(what))),
     };
+    if let Some(flags) = head.header(FLAGS) {
+        let flags = std::str::from_utf8(flags).ok().and_then(|text| text.parse().ok());
+        let meta = flags.map(|flags| Meta { flags, expires_at_ms });
+        return Ok(meta.ok_or(Refusal::Header("X-TT-FLAGS is not a number of 32 bits")));
+    }
     let media_type = head.header("Content-Type").unwrap_or_default();
     let flags = super::flags(context, media_type)?;
     Ok(flags.map(|flags| Meta { flags, expires_at_ms }).map_err(Refusal::Database))

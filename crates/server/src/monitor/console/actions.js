@@ -1,0 +1,87 @@
+// Actions: functions of the server that an administrator calls.
+
+import { call, decoded } from "./server.js";
+import { bytes as size, count } from "./units.js";
+import { button, byId, dialog, element, fail } from "./view.js";
+
+// Title, meaning, function, and the question before it, if there is one.
+const ACTIONS = [
+  ["Sync", "Makes all changes durable on the disk now.", "sync"],
+  ["Optimize", "Writes the whole database anew, which takes time and space.", "optimize",
+    "Every record is copied. Clients are served meanwhile, but may be slower."],
+  ["Reload", "Reads users, certificates, settings and scripts again.", "reload"],
+];
+
+// Time between two looks at a verification, in milliseconds.
+const CHECK_MS = 1000;
+
+let db;
+let timer;
+
+// Shows the actions for a database.
+export function show(chosen) {
+  const isNew = db?.id !== chosen.id;
+  db = chosen;
+  byId("acts").hidden = Boolean(db.refused);
+  fail(db.refused && `Actions are not possible here: ${db.refused}.`);
+  if (!isNew) return;
+  clearTimeout(timer);
+  byId("result").hidden = true;
+  const cards = ACTIONS.map(([title, meaning, name, question]) => {
+    const act = (state) => run(state, async () => {
+      const begun = performance.now();
+      const results = await call(db.id, name, []);
+      const seconds = (performance.now() - begun) / 1000;
+      return `Done in ${seconds.toFixed(2)} s. ${results.join(" ")}`;
+    });
+    // The dialog does not wait for what it has begun.
+    const asked = (state) => dialog(`${title}?`, [element("p", "", question)], title, () => { act(state); });
+    return card(title, meaning, [[title, question ? asked : act]]);
+  });
+  const check = (what) => (state) => look(state, what);
+  byId("actions").replaceChildren(card("Check", "Verifies every checksum of the database.",
+    [["Start", check("start")], ["Stop", check("stop")]]), ...cards);
+}
+
+// Shows the text that `act` returns, or why it failed.
+async function run(state, act) {
+  state.hidden = false;
+  state.textContent = "under way";
+  try {
+    state.textContent = await act();
+  } catch (error) {
+    state.textContent = error.message;
+  }
+}
+
+function card(title, meaning, acts) {
+  const state = element("p", "note");
+  state.role = "status";
+  const buttons = acts.map(([text, act]) => button(text, "", () => act(state)));
+  return element("section", "", element("h2", "", title), element("p", "", meaning),
+    element("div", "buttons", ...buttons), state);
+}
+
+// Shows how far the verification of all checksums is, after an order.
+function look(state, what) {
+  clearTimeout(timer);
+  return run(state, async () => {
+    if (what) await call(db.id, "check", [what]);
+    const results = await call(db.id, "check", ["state"]);
+    const found = {};
+    for (let at = 0; at + 1 < results.length; at += 2) found[results[at]] ??= results[at + 1];
+    if (found.state === "running") timer = setTimeout(look, CHECK_MS, state);
+    return `${found.state}: ${count(Number(found.records))} records, `
+      + `${size(Number(found.bytes))}, ${found.damages} damaged places`;
+  });
+}
+
+byId("command").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const text = byId("arguments").value;
+  run(byId("result"), async () => {
+    const values = text === "" ? [] : text.split("\n").map(decoded);
+    const results = await call(db.id, byId("function").value.trim(), values);
+    return results.map((one, at) => `${at + 1}  ${one}`).join("\n") || "Done, without a result.";
+  });
+});

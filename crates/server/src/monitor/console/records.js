@@ -1,0 +1,238 @@
+// Records: the keys of a database, page by page, and the record of one of them.
+
+import { ask, bytesOfKey, call, decoded, encoded, shown } from "./server.js";
+import { age, bytes as size } from "./units.js";
+import { editable, edited, viewsOf } from "./values.js";
+import { button, byId, dialog, element, fail, field, terms } from "./view.js";
+
+// Keys of a page of the list.
+const KEYS_MAX = 100;
+
+// Bytes of a value that the page shows.
+const SHOWN_BYTES_MAX = 65536;
+
+// Longest file that is stored together with a check of the version, in bytes.
+const CHECKED_BYTES_MAX = 1 << 20;
+
+// Greatest number of seconds that counts from now. A greater one is a time since 1970.
+const RELATIVE_SECONDS_MAX = 2592000;
+
+const UNKNOWN_TYPE = "application/octet-stream";
+
+// Database, and percent-encoded: prefix, key before the page, chosen key.
+let place = {};
+// Number of the last request for keys and for a record; the reply to an earlier one is late.
+const turns = { keys: 0, record: 0 };
+
+// Returns the address of a place that differs from the present one.
+function addressOf(changed) {
+  const { db, prefix, after, key } = { ...place, ...changed };
+  const used = Object.entries({ db: db.id, prefix, after, key }).filter(([, value]) => value !== undefined);
+  return `#records?${used.map((one) => one.join("=")).join("&")}`;
+}
+
+// Shows the place of an address.
+export function show(db, { prefix, after, key }) {
+  const before = place;
+  place = { db, prefix, after, key };
+  byId("browser").hidden = Boolean(db.refused);
+  fail(db.refused && `The records of this database are not shown: ${db.refused}.`);
+  if (db.refused) return;
+  const isOld = (...names) => before.db?.id === db.id
+    && names.every((name) => before[name] === place[name]);
+  if (!isOld("prefix")) byId("prefix").value = shown(decoded(prefix));
+  if (isOld("prefix", "after")) markChosen();
+  else loadKeys();
+  if (!isOld("key")) loadRecord();
+}
+
+async function loadKeys() {
+  const turn = ++turns.keys;
+  const { db, prefix, after } = place;
+  const query = { db: db.id, limit: String(KEYS_MAX), prefix: decoded(prefix) };
+  if (after !== undefined) query.after = decoded(after);
+  try {
+    const page = await (await ask("keys", query)).json();
+    if (turn !== turns.keys) return;
+    fail();
+    showKeys(page);
+  } catch (error) {
+    if (turn !== turns.keys) return;
+    showKeys({ keys: [], next: null });
+    fail(error.message);
+    if (error.status === 401) byId("failure").append(" ", button("Log in", "", loadKeys));
+  }
+}
+
+function showKeys({ keys, next }) {
+  const lines = keys.map((key) => {
+    const bytes = bytesOfKey(key);
+    const link = element("a", "key", shown(bytes) || "(empty)");
+    link.href = addressOf({ key: encoded(bytes) });
+    return element("li", "", link);
+  });
+  if (lines.length === 0) lines.push(element("li", "", element("p", "", "No key.")));
+  byId("keys").replaceChildren(...lines);
+  byId("keys").parentElement.scrollTop = 0;
+  byId("first").disabled = place.after === undefined;
+  byId("next").disabled = next === null;
+  byId("next").onclick = () => { location.hash = addressOf({ after: encoded(bytesOfKey(next)) }); };
+  markChosen();
+}
+
+function markChosen() {
+  for (const link of byId("keys").querySelectorAll("a")) {
+    link.ariaCurrent = link.getAttribute("href") === addressOf() ? "true" : null;
+  }
+}
+
+async function loadRecord() {
+  const turn = ++turns.record;
+  const { db, key } = place;
+  let parts = [element("p", "note", "Choose a key.")];
+  try {
+    if (key !== undefined) parts = partsOf(await read(db, decoded(key)));
+  } catch (error) {
+    parts = [named(decoded(key)), element("p", "failure", error.message)];
+  }
+  if (turn !== turns.record) return;
+  byId("record").replaceChildren(...parts);
+}
+
+// Reads a record, and the beginning of its value.
+async function read(db, key) {
+  const query = { db: db.id, key };
+  let response;
+  try {
+    response = await ask("record", query, { headers: { Range: `bytes=0-${SHOWN_BYTES_MAX - 1}` } });
+  } catch (error) {
+    // There is no such part of an empty value.
+    if (error.status !== 416) throw error;
+    response = await ask("record", query, { headers: { "If-None-Match": '"-"' } });
+  }
+  const bytes = new Uint8Array(await response.arrayBuffer());
+  const header = (name) => response.headers.get(name) ?? undefined;
+  const total = Number(header("Content-Range")?.split("/")[1] ?? bytes.length);
+  const address = `record?db=${db.id}&key=${encoded(key)}`;
+  return {
+    db, key, query, bytes, total, address, expires: header("X-TT-XT"), tag: header("ETag"),
+    type: header("X-Tyrant-Type") ?? UNKNOWN_TYPE, flags: header("X-TT-FLAGS"),
+    isCut: total > bytes.length, isRow: db.kind === "table",
+  };
+}
+
+function named(key) {
+  return element("p", "name", shown(key) || "(empty)");
+}
+
+// Returns the elements that show a record.
+function partsOf(record) {
+  const { expires, flags, tag, total, type } = record;
+  const end = expires && new Date(expires * 1000).toLocaleString();
+  const facts = [
+    ["size", total < 10000 ? `${total} bytes` : `${size(total)} (${total} bytes)`],
+    ["type", type], ["flags", flags],
+    ["expires", expires && `${end}, in ${age(expires - Date.now() / 1000)}`], ["version", tag],
+  ];
+  const value = element("div", "");
+  const choices = viewsOf(record).map(([name, make]) => button(name, "", ({ currentTarget }) => {
+    value.replaceChildren(make());
+    for (const one of choices) one.ariaPressed = String(one === currentTarget);
+  }));
+  const group = element("div", "buttons", ...choices);
+  group.role = "group";
+  group.ariaLabel = "Show the value as";
+  const download = element("a", "button", "Download");
+  download.href = record.address;
+  download.download = encoded(record.key).slice(-100);
+  const acts = element("div", "buttons", download, button("Change", "", () => store(record)));
+  if (!record.isRow) acts.append(button("Expiry", "", () => expire(record)));
+  acts.append(button("Delete", "danger", () => remove(record)));
+  const note = record.isCut ? [element("p", "note", `The first ${size(record.bytes.length)}.`)] : [];
+  choices[0].click();
+  return [named(record.key), element("dl", "facts", ...terms(facts)), group, value, ...note, acts];
+}
+
+// Asks for a new record, or for a new value of one, whose type, flags and expiry stay.
+function store(record) {
+  const db = record?.db ?? place.db;
+  const isRow = db.kind === "table";
+  const [key, area, file, type] = ["input", "textarea", "input", "input"].map((name) => element(name));
+  const [seconds, expiry] = secondsField();
+  const text = record ? editable(record) : "";
+  const content = record ? [named(record.key)]
+    : [field("Key, in which %XX is a byte", key, { value: shown(decoded(place.prefix)) })];
+  if (text !== undefined) {
+    const label = isRow ? "Columns, a line for each: NAME: VALUE" : "Value";
+    content.push(field(label, area, { value: text, rows: 12, spellcheck: false }));
+  }
+  content.push(field("Value from a file", file, { type: "file", required: text === undefined }));
+  if (!record && !isRow) content.push(field("Type", type, { value: "text/plain; charset=utf-8" }), expiry);
+  dialog(record ? "Change a record" : "New record", content, "Store", async () => {
+    const [chosen] = file.files;
+    const query = record?.query ?? { db: db.id, key: decoded(key.value) };
+    const headers = { "Content-Type": record?.type || chosen?.type || type.value || UNKNOWN_TYPE };
+    if (record?.flags) headers["X-TT-FLAGS"] = record.flags;
+    const expires = record ? record.expires : timeOf(seconds);
+    if (expires && !isRow) headers["X-TT-XT"] = expires;
+    const condition = record ? { "If-Match": record.tag } : { "If-None-Match": "*" };
+    const isLong = chosen?.size > CHECKED_BYTES_MAX;
+    try {
+      // With a condition the server would hold a long value in memory.
+      if (isLong) {
+        const found = ask("record", query, { method: "HEAD", headers: condition });
+        await found.catch((error) => { if (record || error.status !== 404) throw error; });
+      } else Object.assign(headers, condition);
+      const body = chosen ?? new Blob([edited(area.value, isRow)]);
+      await ask("record", query, { method: "PUT", headers, body });
+    } catch (error) {
+      if (record || ![304, 412].includes(error.status)) throw error;
+      throw new Error("There is a record with this key already.");
+    }
+    if (!record) {
+      await loadKeys();
+      location.hash = addressOf({ key: encoded(query.key) });
+    }
+    await loadRecord();
+  });
+}
+
+// Returns what the server takes for a number of seconds from now, where 0 is never.
+function timeOf({ value }) {
+  const isRelative = value <= RELATIVE_SECONDS_MAX;
+  return String(isRelative ? value : Math.floor(Date.now() / 1000) + Number(value));
+}
+
+function secondsField() {
+  const input = element("input");
+  const attributes = { type: "number", min: 0, step: 1, value: 0, required: true };
+  return [input, field("Expires after this many seconds, 0 is never", input, attributes)];
+}
+
+function expire(record) {
+  const [seconds, labelled] = secondsField();
+  dialog("Change the expiry", [named(record.key), labelled], "Change", async () => {
+    await call(record.db.id, "touch", [record.key, timeOf(seconds)]);
+    await loadRecord();
+  });
+}
+
+function remove(record) {
+  const text = element("p", "", `This deletes its value of ${record.total} bytes.`);
+  dialog("Delete this record?", [named(record.key), text], "Delete", async () => {
+    const headers = { "If-Match": record.tag };
+    await ask("record", record.query, { method: "DELETE", headers });
+    await loadKeys();
+    await loadRecord();
+  });
+}
+
+byId("browse").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const prefix = encoded(decoded(byId("prefix").value));
+  const target = addressOf({ prefix: prefix || undefined, after: undefined, key: undefined });
+  if (location.hash === target) loadKeys();
+  else location.hash = target;
+});
+byId("first").addEventListener("click", () => { location.hash = addressOf({ after: undefined }); });
+byId("new").addEventListener("click", () => store());

@@ -1,0 +1,515 @@
+//! Relay: requests of the console about records, which the HTTP handlers of the database answer.
+//!
+//! A request becomes one of HTTP to the server of the database, over a pair of sockets within the
+//! process. So there is one place that knows an operation, checks the user and his rights, and
+//! counts and limits. Values pass in pieces, whatever their length.
+//!
+//! | path | request to the server |
+//! |---|---|
+//! | `/ui/record?db=ID&key=K` | GET, HEAD, PUT or DELETE of the key |
+//! | `/ui/keys?db=ID&prefix=P&after=K&limit=N` | a page of the list of keys |
+//! | `/ui/call?db=ID&name=F` | POST to a function of `misc` |
+//!
+//! Keys are in the query, as a browser and proxies change paths such as `/a/../b`, also encoded
+//! ones. A head is written anew from the parts that are listed here, so that nothing else of a
+//! request or a response passes.
+//!
+//! A stored value is hostile. A browser saves it or shows it as an image of one of [`IMAGES`], and
+//! never as a page.
+
+use super::exchange::{Incoming, Response};
+use super::{MONITOR_EXCHANGE_MAX, State};
+use crate::server::Handle;
+use crate::shared::Shared;
+use cabinet::Kind;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, getpeername};
+use serde_json::json;
+use std::borrow::Cow;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use wire::http::{BodyLength, Head, Method, Status, decode, encode, reply};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Most requests about records at the same time, so that metrics have connections left.
+pub(super) const RELAYS_MAX: usize = 8;
+
+/// Bytes of a body that are copied at once.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Longest head of a response of the server, in bytes.
+const RESPONSE_HEAD_BYTES_MAX: usize = 16 << 10;
+
+/// Header that a request which changes something must have. No form of another site can send it.
+const CONSOLE_HEADER: &str = "X-Tyrant-Console";
+
+/// Headers of a proxy, which hides where a request comes from.
+const PROXY_HEADERS: [&str; 4] = ["Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"];
+
+/// Headers of a request that pass.
+const REQUEST_HEADERS: [&str; 9] = [
+    "Authorization",
+    "Content-Type",
+    "If-Match",
+    "If-None-Match",
+    "If-Range",
+    "Range",
+    "X-TT-FLAGS",
+    "X-TT-PDMODE",
+    "X-TT-XT",
+];
+
+/// Headers of a response that pass.
+const RESPONSE_HEADERS: [&str; 7] = [
+    "Content-Length",
+    "Content-Range",
+    "ETag",
+    "Retry-After",
+    "WWW-Authenticate",
+    "X-TT-FLAGS",
+    "X-TT-XT",
+];
+
+/// Media types as which a value may be shown. None of them can have a script.
+const IMAGES: [&str; 7] = [
+    "image/png",
+    "image/jpeg",
+    "image/gif",
+    "image/webp",
+    "image/avif",
+    "image/bmp",
+    "image/x-icon",
+];
+
+/// Policy of a response: whatever it is, a browser that shows it loads and executes nothing.
+const POLICY: &str = "default-src 'none'; sandbox; frame-ancestors 'none'";
+
+/// What has become of a request.
+pub(super) enum Answered {
+    /// It is about no record.
+    Other,
+    /// This is to be sent.
+    Response(Response),
+    /// The response has been sent.
+    Sent,
+}
+
+/// Kind of a request, by its path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Resource {
+    Databases,
+    Record,
+    Keys,
+    Call,
+}
+
+impl Resource {
+    fn of(path: &[u8]) -> Option<Self> {
+        match path {
+            b"/ui/databases" => Some(Self::Databases),
+            b"/ui/record" => Some(Self::Record),
+            b"/ui/keys" => Some(Self::Keys),
+            b"/ui/call" => Some(Self::Call),
+            _ => None,
+        }
+    }
+
+    /// Returns the name of a method, if it is one for such a request.
+    fn method(self, method: Method) -> Option<&'static str> {
+        match (self, method) {
+            (Self::Databases | Self::Record | Self::Keys, Method::Get) => Some("GET"),
+            (Self::Record, Method::Head) => Some("HEAD"),
+            (Self::Record, Method::Put) => Some("PUT"),
+            (Self::Record, Method::Delete) => Some("DELETE"),
+            (Self::Call, Method::Post) => Some("POST"),
+            _ => None,
+        }
+    }
+}
+
+/// Answers a request if it is about records.
+pub(super) fn answer(state: &State, incoming: &Incoming<'_>) -> io::Result<Answered> {
+    let Some(resource) = Resource::of(incoming.path) else { return Ok(Answered::Other) };
+    let refused = |status, text: &str| Ok(Answered::Response(Response::text(status, text)));
+    let Some(method) = resource.method(incoming.head.method) else {
+        return refused(Status::MethodNotAllowed, "the method is not one of this path");
+    };
+    if let Some(text) = foreign(&incoming.head) {
+        return refused(Status::Forbidden, text);
+    }
+    let Some(client) = Origin::of(incoming.socket, &incoming.head) else {
+        return refused(Status::Forbidden, "the address of the client is unknown");
+    };
+    if resource == Resource::Databases {
+        return Ok(Answered::Response(databases(state, client)));
+    }
+    let request = match Request::new(resource, method, incoming) {
+        Ok(request) => request,
+        Err((status, text)) => return refused(status, text),
+    };
+    let Some(_turn) = Turn::take(&state.relays) else {
+        return refused(Status::ServiceUnavailable, "too many requests at the same time");
+    };
+    let opened = {
+        // A handle is the owner of a database for a moment.
+        let servers = state.servers.read();
+        let of_id = |(name, _): &&(String, Handle)| id(name).as_bytes() == &*request.database;
+        let Some((_, handle)) = servers.iter().find(of_id) else {
+            return refused(Status::NotFound, "there is no database of this id");
+        };
+        match handle.with_shared(|shared| client.refusal(shared)) {
+            Some(None) => handle.connect(client.address())?,
+            Some(Some(text)) => return refused(Status::Forbidden, text),
+            None => None,
+        }
+    };
+    match opened {
+        Some(server) => request.relay(incoming, server).map(|()| Answered::Sent),
+        None => refused(Status::ServiceUnavailable, "the server takes no connection now"),
+    }
+}
+
+/// Returns why a request is refused that a page of another site may have sent.
+fn foreign(head: &Head<'_>) -> Option<&'static str> {
+    let reads = matches!(head.method, Method::Get | Method::Head);
+    let is_own = |site: &[u8]| site == b"same-origin" || (site == b"none" && reads);
+    if head.header("Sec-Fetch-Site").is_some_and(|site| !is_own(site)) {
+        return Some("pages of other sites may not use the console");
+    }
+    let has_header = head.header(CONSOLE_HEADER) == Some(b"1");
+    (!reads && !has_header).then_some("a change needs the header X-Tyrant-Console: 1")
+}
+
+/// Returns the id of a database, by its name.
+fn id(name: &str) -> String {
+    format!("{:016x}", xxh3_64(name.as_bytes()))
+}
+
+/// Returns the list of the databases.
+fn databases(state: &State, client: Origin) -> Response {
+    let servers = state.servers.read();
+    let described = servers.iter().filter_map(|(name, handle)| {
+        handle.with_shared(|shared| {
+            let kind = shared.served.kind.map_or("void", Kind::title);
+            let has_users = shared.users.is_some();
+            let refused = client.refusal(shared);
+            json!({
+                "id": id(name), "name": name, "kind": kind, "users": has_users, "refused": refused
+            })
+        })
+    });
+    let list = serde_json::Value::from(described.collect::<Vec<_>>());
+    Response::new(Status::Ok, "application/json", list.to_string().into_bytes())
+}
+
+/// Place from which a request comes.
+#[derive(Clone, Copy)]
+enum Origin {
+    Unix,
+    Tcp(SocketAddr),
+    /// A proxy, which may pass on requests of any place.
+    Proxy(Option<SocketAddr>),
+}
+
+impl Origin {
+    fn of(socket: &TcpStream, head: &Head<'_>) -> Option<Self> {
+        let address = getpeername(socket).ok()??;
+        let is_unix = address.address_family() == AddressFamily::UNIX;
+        let address = SocketAddr::try_from(address).ok();
+        if PROXY_HEADERS.iter().any(|name| head.header(name).is_some()) {
+            return Some(Self::Proxy(address));
+        }
+        if is_unix { Some(Self::Unix) } else { address.map(Self::Tcp) }
+    }
+
+    /// Returns the address whose failed logins count.
+    fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::Unix => None,
+            Self::Tcp(address) => Some(address),
+            Self::Proxy(address) => address,
+        }
+    }
+
+    /// Returns why it gets no records of a database, if it does not. With users, the server decides
+    /// for each request. Without, it gets them where it could read them at the port, too.
+    fn refusal(self, shared: &Shared) -> Option<&'static str> {
+        if shared.users.is_some() {
+            return None;
+        }
+        let config = &shared.config;
+        let needs_certificate = config.listen.is_empty()
+            && config.tls.as_ref().is_some_and(|tls| tls.files.client_authorities.is_some());
+        let is_of_this_machine = match self {
+            Self::Unix => true,
+            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Self::Proxy(_) => false,
+        };
+        if needs_certificate {
+            return Some("its clients need certificates: add users to see its records here");
+        }
+        if !is_of_this_machine {
+            return Some("it has no users, so only a browser on its machine sees its records");
+        }
+        let is_file = !shared.has_port.load(Ordering::Relaxed);
+        (is_file && !matches!(self, Self::Unix)).then_some(
+            "it is served at a Unix socket alone: add users, or have the admin listener at one",
+        )
+    }
+}
+
+/// Turn of a request among those at the same time.
+struct Turn<'a>(&'a AtomicUsize);
+
+impl<'a> Turn<'a> {
+    fn take(relays: &'a AtomicUsize) -> Option<Self> {
+        let turn = Self(relays);
+        (relays.fetch_add(1, Ordering::SeqCst) < RELAYS_MAX).then_some(turn)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A request for the server of a database.
+struct Request<'a> {
+    resource: Resource,
+    method: &'static str,
+    database: Cow<'a, [u8]>,
+    /// Target at the server.
+    target: Vec<u8>,
+    /// Function that is called.
+    function: Option<Cow<'a, [u8]>>,
+    /// Media type as which the value is shown.
+    shown_as: Option<&'static str>,
+    body_bytes: usize,
+}
+
+impl<'a> Request<'a> {
+    fn new(
+        resource: Resource,
+        method: &'static str,
+        incoming: &Incoming<'a>,
+    ) -> Result<Self, (Status, &'static str)> {
+        let has_body = matches!(incoming.head.method, Method::Put | Method::Post);
+        let body_bytes = match incoming.head.body {
+            BodyLength::Bytes(bytes) if has_body || bytes == 0 => bytes,
+            BodyLength::Bytes(_) => return Err((Status::BadRequest, "the request has a body")),
+            BodyLength::Chunked => {
+                return Err((Status::NotImplemented, "a body needs a Content-Length"));
+            }
+        };
+        let mut request = Self {
+            resource,
+            method,
+            database: Cow::default(),
+            target: b"/".to_vec(),
+            function: None,
+            shown_as: None,
+            body_bytes,
+        };
+        if resource == Resource::Keys {
+            request.target.extend_from_slice(b"?list");
+        }
+        let mut key = None;
+        for field in incoming.query.split(|byte| *byte == b'&').filter(|field| !field.is_empty()) {
+            let mut parts = field.splitn(2, |byte| *byte == b'=');
+            let name = parts.next().unwrap_or_default();
+            let value = decode(parts.next().unwrap_or_default());
+            match (resource, name) {
+                (_, b"db") => request.database = value,
+                (Resource::Record, b"key") => key = Some(value),
+                (Resource::Record, b"as") => {
+                    let image = IMAGES.into_iter().find(|image| image.as_bytes() == &*value);
+                    let text = "the value is not shown as this type";
+                    request.shown_as = Some(image.ok_or((Status::BadRequest, text))?);
+                }
+                (Resource::Keys, b"prefix" | b"after" | b"limit") => {
+                    for part in [&b"&"[..], name, b"="] {
+                        request.target.extend_from_slice(part);
+                    }
+                    encode(&mut request.target, &value);
+                }
+                (Resource::Call, b"name") if value.iter().all(u8::is_ascii_alphanumeric) => {
+                    request.function = Some(value);
+                }
+                _ => return Err((Status::BadRequest, "the query has an unknown parameter")),
+            }
+        }
+        match (resource, &key, &request.function) {
+            (Resource::Record, Some(key), _) => encode(&mut request.target, key),
+            (Resource::Record, None, _) => return Err((Status::BadRequest, "there is no key")),
+            (Resource::Call, _, None) => return Err((Status::BadRequest, "there is no name")),
+            _ => {}
+        }
+        Ok(request)
+    }
+
+    /// Sends the request to the server, and its response to the client.
+    fn relay(&self, incoming: &Incoming<'_>, server: UnixStream) -> io::Result<()> {
+        let client = incoming.socket;
+        let step_max = Some(MONITOR_EXCHANGE_MAX);
+        client.set_read_timeout(step_max)?;
+        client.set_write_timeout(step_max)?;
+        server.set_write_timeout(step_max)?;
+        (&server).write_all(&self.head(&incoming.head))?;
+        self.send_body(incoming, &server)?;
+        let mut response = Vec::new();
+        let length = loop {
+            if let Some(at) = response.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if response.len() >= RESPONSE_HEAD_BYTES_MAX || has_left(client, &server)? {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let mut part = [0; 4096];
+            match (&server).read(&mut part)? {
+                0 if response.is_empty() => {
+                    let text = "the server has ended the connection";
+                    let refusal = Response::text(Status::ServiceUnavailable, text);
+                    return write(client, &refusal.write(self.method != "HEAD"));
+                }
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => response.extend_from_slice(&part[..read]),
+            }
+        };
+        let (head, body) = response.split_at(length);
+        write(client, &self.response_head(head))?;
+        write(client, body)?;
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            if has_left(client, &server)? {
+                return Ok(());
+            }
+            match (&server).read(&mut piece)? {
+                0 => return Ok(()),
+                read => write(client, &piece[..read])?,
+            }
+        }
+    }
+
+    /// Returns the head for the server.
+    fn head(&self, head: &Head<'_>) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.target.len() + 512);
+        for part in [self.method.as_bytes(), b" ", &self.target, b" HTTP/1.1\r\n"] {
+            bytes.extend_from_slice(part);
+        }
+        let mut add = |name: &str, value: &[u8]| {
+            for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+                bytes.extend_from_slice(part);
+            }
+        };
+        add("Host", b"localhost");
+        add("Connection", b"close");
+        add("Content-Length", self.body_bytes.to_string().as_bytes());
+        if self.resource == Resource::Keys {
+            add("Accept", b"application/json");
+        }
+        if let Some(function) = &self.function {
+            add("X-TT-MNAME", function);
+        }
+        for name in REQUEST_HEADERS {
+            if let Some(value) = head.header(name) {
+                add(name, value);
+            }
+        }
+        bytes.extend_from_slice(b"\r\n");
+        bytes
+    }
+
+    /// Sends the body to the server, until that has it or responds.
+    fn send_body(&self, incoming: &Incoming<'_>, mut server: &UnixStream) -> io::Result<()> {
+        let received = &incoming.received[..incoming.received.len().min(self.body_bytes)];
+        server.write_all(received)?;
+        let mut left = self.body_bytes - received.len();
+        let mut piece = vec![0; PIECE_BYTES.min(left)];
+        let step_max = Timespec { tv_sec: MONITOR_EXCHANGE_MAX.as_secs() as i64, tv_nsec: 0 };
+        let mut client = incoming.socket;
+        while left > 0 {
+            let mut ends = [PollFd::new(server, PollFlags::IN), PollFd::new(client, PollFlags::IN)];
+            if poll(&mut ends, Some(&step_max))? == 0 {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if !ends[0].revents().is_empty() {
+                return Ok(());
+            }
+            let wanted = piece.len().min(left);
+            match client.read(&mut piece[..wanted])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => {
+                    left -= read;
+                    match server.write_all(&piece[..read]) {
+                        Ok(()) => {}
+                        // It has responded, and reads no more.
+                        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the head for the client, from that of the server.
+    fn response_head(&self, head: &[u8]) -> Vec<u8> {
+        let text = String::from_utf8_lossy(head);
+        let mut lines = text.split("\r\n");
+        let status = lines.next().unwrap_or_default();
+        let mut bytes = Vec::with_capacity(head.len() + 512);
+        bytes.extend_from_slice(status.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
+        let is_done = status.split(' ').nth(1).is_some_and(|code| code.starts_with('2'));
+        let is_value =
+            is_done && self.resource == Resource::Record && matches!(self.method, "GET" | "HEAD");
+        let media_type = match self.resource {
+            Resource::Record if is_value => self.shown_as.unwrap_or(reply::OCTET_STREAM),
+            Resource::Keys if is_done => "application/json",
+            _ => "text/plain; charset=utf-8",
+        };
+        reply::header(&mut bytes, "Content-Type", media_type);
+        for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
+            if RESPONSE_HEADERS.iter().any(|passing| name.eq_ignore_ascii_case(passing)) {
+                reply::header(&mut bytes, name, value);
+            } else if is_value && name.eq_ignore_ascii_case("Content-Type") {
+                reply::header(&mut bytes, "X-Tyrant-Type", value);
+            }
+        }
+        if is_value {
+            reply::header(&mut bytes, "Content-Disposition", "attachment");
+        }
+        reply::no_sniffing(&mut bytes);
+        reply::no_embedding(&mut bytes);
+        for (name, value) in [
+            ("Content-Security-Policy", POLICY),
+            ("Referrer-Policy", "no-referrer"),
+            ("Cache-Control", "no-store"),
+            ("Connection", "close"),
+        ] {
+            reply::header(&mut bytes, name, value);
+        }
+        reply::end_of_headers(&mut bytes);
+        bytes
+    }
+}
+
+/// Waits until the server has sent something. Returns whether the client has closed meanwhile.
+fn has_left(client: &TcpStream, server: &UnixStream) -> io::Result<bool> {
+    let mut ends = [PollFd::new(server, PollFlags::IN), PollFd::new(client, PollFlags::RDHUP)];
+    loop {
+        match poll(&mut ends, None) {
+            Ok(_) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(ends[0].revents().is_empty())
+}
+
+fn write(mut client: &TcpStream, bytes: &[u8]) -> io::Result<()> {
+    client.write_all(bytes)
+}

@@ -127,7 +127,7 @@ settings! {
 
     "Monitoring" {
         /// Serve /ui/, /metrics, /health, /ready and /slow over HTTP on this address or Unix
-        /// socket, to everyone who reaches it
+        /// socket, all but records to everyone who reaches it
         admin: Listen = Setting::unset("HOST:PORT", "\"127.0.0.1:9178\"", "none").of_process();
         /// Log requests that take at least S seconds, with the beginning of their keys; 0 is none
         slow_log_threshold: Seconds = Setting::new("S", "0").live();

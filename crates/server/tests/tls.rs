@@ -12,7 +12,7 @@ use server::{Config, HANDSHAKE_TIMEOUT, ServerFiles, TlsSettings};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
-use support::{Running, WAIT_MAX, config, hash, memory, start_with, users};
+use support::{Monitored, Running, WAIT_MAX, config, hash, memory, start_with, users};
 use tls::{ClientConfig, ClientSettings, SESSION_BYTES, Stream};
 
 fn settings(files: &Files) -> TlsSettings {
@@ -483,6 +483,26 @@ fn an_idle_connection_is_charged_for_its_session_alone_and_the_budget_bounds_the
     server.await_stat_value("buffer_bytes", |bytes| bytes == (open.len() * SESSION_BYTES) as u64);
     for client in &open {
         client.exchange(b"get a\r\n", b"END\r\n");
+    }
+}
+
+#[test]
+fn the_console_does_not_stand_in_for_a_required_certificate() {
+    let authority = Authority::new();
+    let users = Some(users(&[("ann", "secret")]));
+    for (may_be_plain, users) in [(false, None), (false, users.clone()), (true, users)] {
+        let config = if may_be_plain { optional(&authority) } else { required(&authority) };
+        let mut config = Config { users, ..config };
+        config.tls.as_mut().unwrap().files.client_authorities = Some(authority.file());
+        let server = start_with(config, memory());
+        let console = Monitored::new(&server);
+        let (_, list) = console.get("/ui/databases", "");
+        assert_eq!(list.contains("need certificates"), !may_be_plain, "{list}");
+        let id = list.split("\"id\":\"").nth(1).unwrap().split('"').next().unwrap();
+        let credentials = "Authorization: Basic YW5uOnNlY3JldA==\r\n";
+        let (head, _) = console.get(&format!("/ui/record?db={id}&key=k"), credentials);
+        let expected = if may_be_plain { "HTTP/1.1 404 " } else { "HTTP/1.1 403 " };
+        assert!(head.starts_with(expected), "{head}");
     }
 }
 

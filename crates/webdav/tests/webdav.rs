@@ -39,6 +39,10 @@ fn listed(client: &mut Client, path: &str) -> Vec<String> {
     paths
 }
 
+/// Body of a request for a lock.
+const LOCK: &str = "<?xml version=\"1.0\"?><D:lockinfo xmlns:D=\"DAV:\"><D:lockscope><D:exclusive/>\
+    </D:lockscope><D:locktype><D:write/></D:locktype></D:lockinfo>";
+
 #[test]
 fn records_are_files_and_their_keys_are_paths() {
     let folder = tempfile::tempdir().unwrap();
@@ -101,6 +105,41 @@ fn requests_are_counted_by_their_methods() {
         }
         assert!(Instant::now() < deadline, "{text}");
     }
+}
+
+#[test]
+fn the_console_names_keys_and_respects_locks() {
+    let server = memory();
+    let address = Endpoint::Tcp { host: Some("127.0.0.1".into()), port: 0 };
+    let monitor =
+        Monitor::start(&address, ReadinessLimits::default(), HostNames::default()).unwrap();
+    monitor.add("records", server.handle());
+    let ask = |line: &str, body: &str| {
+        let mut client = Client::new(TcpStream::connect(monitor.local_addresses()[0]).unwrap());
+        let length = body.len();
+        let head = format!(
+            "{line} HTTP/1.1\r\nHost: localhost\r\nX-Tyrant-Console: 1\r\nContent-Length: {length}"
+        );
+        client.send(format!("{head}\r\n\r\n{body}").as_bytes());
+        String::from_utf8(client.read_to_end()).unwrap()
+    };
+    let list = ask("GET /ui/databases", "");
+    let id = list.split("\"id\":\"").nth(1).unwrap().split('"').next().unwrap();
+    let record = |method: &str, key: &str| format!("{method} /ui/record?db={id}&key={key}");
+    // Neither a folder nor a path from which `..` was taken out.
+    for key in ["a%2F", "a%2F..%2Fb", "%2Fa", "a%2Bb"] {
+        assert!(ask(&record("PUT", key), key).starts_with("HTTP/1.1 201 "), "{key}");
+        assert!(ask(&record("GET", key), "").ends_with(key), "{key}");
+        assert!(ask(&record("DELETE", key), "").starts_with("HTTP/1.1 200 "), "{key}");
+    }
+    let mut client = server.connect();
+    client.status("PUT /k", "", "v", 201);
+    client.status("LOCK /k", "Timeout: Second-100\r\n", LOCK, 200);
+    for method in ["PUT", "DELETE"] {
+        let response = ask(&record(method, "k"), "");
+        assert!(response.starts_with("HTTP/1.1 423 "), "{response}");
+    }
+    assert!(ask(&record("GET", "k"), "").ends_with("\r\n\r\nv"));
 }
 
 #[test]
@@ -178,9 +217,7 @@ fn connections_without_webdav_methods_stay_plain_http() {
 fn a_lock_applies_to_all_http_requests() {
     let server = memory();
     let (mut client, mut other) = (server.connect(), server.connect());
-    let body = "<?xml version=\"1.0\"?><D:lockinfo xmlns:D=\"DAV:\"><D:lockscope><D:exclusive/>\
-        </D:lockscope><D:locktype><D:write/></D:locktype></D:lockinfo>";
-    let (head, _) = client.request("LOCK /k", "Timeout: Second-100\r\n", body);
+    let (head, _) = client.request("LOCK /k", "Timeout: Second-100\r\n", LOCK);
     assert!(head.starts_with("HTTP/1.1 201 "), "{head}");
     let token = Client::header(&head, "lock-token").unwrap();
     let put = "X-TT-XT: 1000\r\n";

@@ -1,7 +1,7 @@
-//! Console: a page for a browser that shows the metrics, from files that are part of the program.
+//! Console: a page for a browser that shows metrics and records, from files of the program.
 //!
-//! The page asks `/metrics`, `/ready` and `/slow` for all that it shows. It loads nothing from
-//! elsewhere, has no script within a page, and addresses everything relative to itself, so that it
+//! The page asks `/metrics`, `/ready` and `/slow` for its figures, and the [relay](super::relay)
+//! for records. It loads nothing from elsewhere, has no script within a page, and addresses everything relative to itself, so that it
 //! also works behind a proxy under a path.
 
 use super::exchange::Response;

@@ -11,7 +11,7 @@
 //! | `/ui/call?db=ID&name=F` | POST to a function of `misc` |
 //!
 //! Keys are in the query, as a browser and proxies change paths such as `/a/../b`, also encoded
-//! ones. A head is written anew from the parts that are listed here, so that nothing else of a
+//! ones. A new head is written from the parts that are listed here, so that nothing else of a
 //! request or a response passes.
 //!
 //! A stored value is hostile. A browser saves it or shows it as an image of one of [`IMAGES`], and
@@ -86,7 +86,7 @@ const IMAGES: [&str; 7] = [
 /// Policy of a response: whatever it is, a browser that shows it loads and executes nothing.
 const POLICY: &str = "default-src 'none'; sandbox; frame-ancestors 'none'";
 
-/// What has become of a request.
+/// Answer to a request.
 pub(super) enum Answered {
     /// It is about no record.
     Other,
@@ -236,20 +236,20 @@ impl Origin {
     /// Returns why it gets no records of a database, if it does not. With users, the server decides
     /// for each request. Without, it gets them where it could read them at the port, too.
     fn refusal(self, shared: &Shared) -> Option<&'static str> {
-        if shared.users.is_some() {
-            return None;
-        }
         let config = &shared.config;
         let needs_certificate = config.listen.is_empty()
             && config.tls.as_ref().is_some_and(|tls| tls.files.client_authorities.is_some());
+        if needs_certificate {
+            return Some("its clients need certificates, which the console does not take");
+        }
+        if shared.users.is_some() {
+            return None;
+        }
         let is_of_this_machine = match self {
             Self::Unix => true,
             Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
             Self::Proxy(_) => false,
         };
-        if needs_certificate {
-            return Some("its clients need certificates: add users to see its records here");
-        }
         if !is_of_this_machine {
             return Some("it has no users, so only a browser on its machine sees its records");
         }

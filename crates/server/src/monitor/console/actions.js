@@ -7,8 +7,8 @@ import { button, byId, dialog, element, fail } from "./view.js";
 // Title, meaning, function, and the question before it, if there is one.
 const ACTIONS = [
   ["Sync", "Makes all changes durable on the disk now.", "sync"],
-  ["Optimize", "Writes the whole database anew, which takes time and space.", "optimize",
-    "Every record is copied. Clients are served meanwhile, but may be slower."],
+  ["Optimize", "Copies the whole database, which takes time and space.", "optimize",
+    "Clients are served meanwhile, but may be slower."],
   ["Reload", "Reads users, certificates, settings and scripts again.", "reload"],
 ];
 

@@ -52,7 +52,8 @@ pub use config::{
 };
 pub use error::{Error, Result};
 pub use monitor::{
-    MONITOR_CONNECTIONS_MAX, MONITOR_EXCHANGE_MAX, MONITOR_HEAD_BYTES_MAX, Monitor, ReadinessLimits,
+    MONITOR_CONNECTIONS_MAX, MONITOR_EXCHANGE_MAX, MONITOR_HEAD_BYTES_MAX, MONITOR_RELAYS_MAX,
+    Monitor, ReadinessLimits,
 };
 pub use net::pace::{ADVANCE_BYTES_MAX, BYTES_PER_SECOND_MIN, Pace};
 pub use ops::command_mask::{Command, CommandMask, Protocol, UnknownName};

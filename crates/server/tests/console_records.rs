@@ -4,12 +4,12 @@
 
 mod support;
 
-use server::{Config, Endpoint};
+use server::{Config, Endpoint, MONITOR_RELAYS_MAX};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use support::{
     Monitored, NAME, Running, config, hash, memory, run, start, start_with, table, users,
-    users_with,
+    users_with, wait_until,
 };
 
 /// Header of a change.
@@ -363,6 +363,39 @@ fn a_body_over_the_limit_is_refused() {
     assert_eq!(status(&console.put("k", "", &vec![b'a'; (2 << 20) + 1])), "413");
     assert_eq!(status(&console.put("k", "", &vec![b'a'; 8 << 20])), "413");
     assert_eq!(console.get("k", "").1.len(), 2 << 20);
+}
+
+#[test]
+fn requests_about_records_leave_connections_for_metrics() {
+    let console = Console::memory();
+    console.put("k", "", b"v");
+    let begin = |_| {
+        let mut client = console.console.connect();
+        let line = format!("PUT {}", console.record("long"));
+        let head =
+            format!("{line} HTTP/1.1\r\nHost: localhost\r\n{CHANGE}Content-Length: 9\r\n\r\n");
+        client.send(head.as_bytes());
+        client
+    };
+    let get = || status(&console.get("k", "").0).to_owned();
+    let await_requests = |count: usize| {
+        let is_it = |connections: f64| (connections - count as f64).abs() < 0.5;
+        console.console.await_value("tyrant_connections", &[], is_it);
+    };
+    await_requests(0);
+    let mut begun: Vec<_> = (1..MONITOR_RELAYS_MAX).map(begin).collect();
+    await_requests(begun.len());
+    assert_eq!(get(), "200");
+    await_requests(begun.len());
+    begun.push(begin(0));
+    await_requests(begun.len());
+    assert_eq!(get(), "503");
+    console.console.expect("/metrics", "200 OK");
+    let first = &mut begun[0];
+    first.send(b"long body");
+    assert!(first.read_to_end().starts_with(b"HTTP/1.1 201 "));
+    wait_until(|| get() == "200");
+    assert_eq!(console.get("long", "").1, b"long body");
 }
 
 #[test]

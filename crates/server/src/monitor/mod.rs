@@ -29,6 +29,7 @@ use wire::http::{HostNames, Status};
 use wire::limits::HTTP_HEAD_BYTES_MAX;
 
 pub use readiness::ReadinessLimits;
+pub use relay::MONITOR_RELAYS_MAX;
 
 /// Most connections at the same time. A further one takes the place of the oldest whose request has
 /// not arrived; if all have, it is closed with an error.

@@ -34,7 +34,7 @@ use wire::http::{BodyLength, Head, Method, Status, decode, encode, reply};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Most requests about records at the same time, so that metrics have connections left.
-pub(super) const RELAYS_MAX: usize = 8;
+pub const MONITOR_RELAYS_MAX: usize = 8;
 
 /// Bytes of a body that are copied at once.
 const PIECE_BYTES: usize = 64 << 10;
@@ -266,7 +266,7 @@ struct Turn<'a>(&'a AtomicUsize);
 impl<'a> Turn<'a> {
     fn take(relays: &'a AtomicUsize) -> Option<Self> {
         let turn = Self(relays);
-        (relays.fetch_add(1, Ordering::SeqCst) < RELAYS_MAX).then_some(turn)
+        (relays.fetch_add(1, Ordering::SeqCst) < MONITOR_RELAYS_MAX).then_some(turn)
     }
 }
 

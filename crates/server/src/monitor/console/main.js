@@ -106,7 +106,9 @@ function showDatabases(names) {
     database = names[0];
     history = [];
   }
-  if (names.some((name) => !described.has(name))) describe();
+  if (names.some((name) => !described.has(name))) {
+    describe().catch((error) => fail(error.message));
+  }
   nav.hidden = names.length < 2;
   const known = [...nav.children].map((one) => one.textContent);
   if (known.join("\n") !== names.join("\n")) {
@@ -126,7 +128,7 @@ function choose(name) {
   if (samples.length > 0) showSamples();
 }
 
-// Asks for the databases, and shows the view that the address names.
+// Asks for the databases, and shows the view.
 async function describe() {
   const list = await (await ask("databases", {})).json();
   described = new Map(list.map((db) => [db.name, db]));

@@ -1,8 +1,8 @@
 //! Console: a page for a browser that shows metrics and records, from files of the program.
 //!
 //! The page asks `/metrics`, `/ready` and `/slow` for its figures, and the [relay](super::relay)
-//! for records. It loads nothing from elsewhere, has no script within a page, and addresses everything relative to itself, so that it
-//! also works behind a proxy under a path.
+//! for records. It loads nothing from elsewhere, has no script within a page, and addresses
+//! everything relative to itself, so that it also works behind a proxy under a path.
 
 use super::exchange::Response;
 use wire::http::{Conditions, FailedCondition, Head, Status};

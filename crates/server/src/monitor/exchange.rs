@@ -243,7 +243,8 @@ mod tests {
             ("GET / HTTP/1.1\r\nA: b\r\n\r\n", "HTTP/1.1 400"),
             ("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "HTTP/1.1 421"),
             ("HEAD /metrics?a=b HTTP/1.0\r\n\r\n", "HTTP/1.1 200"),
-            ("POST / HTTP/1.1\r\nA: b\r\n\r\n", "HTTP/1.1 405"),
+            ("POST / HTTP/1.1\r\nHost: a.localhost.\r\n\r\n", "HTTP/1.1 421"),
+            ("POST / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 405"),
             ("get a\r\n", "HTTP/1.1 400"),
             ("\x16\x03\x01\0\x05", "HTTP/1.1 400"),
         ] {

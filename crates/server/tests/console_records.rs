@@ -181,9 +181,19 @@ fn flags_of_other_clients_survive_a_change() {
     for flags in ["-1", "4294967296", "x", ""] {
         assert_eq!(status(&console.put("k", &format!("X-TT-FLAGS: {flags}\r\n"), b"c")), "400");
     }
-    // A type is a type, not flags.
+    // Flags of a type, and none, survive as they are, too.
     console.put("t", "Content-Type: text/html\r\n", b"b");
-    assert_eq!(header(&console.get("t", "").0, "X-TT-FLAGS"), None);
+    console.server.connect().exchange("set t.html 0 0 1\r\na\r\n", "STORED\r\n");
+    for key in ["t", "t.html"] {
+        let (head, _) = console.get(key, "");
+        let flags = header(&head, "X-TT-FLAGS").unwrap().to_owned();
+        let media_type = header(&head, "X-Tyrant-Type").map(str::to_owned);
+        assert_eq!(status(&console.put(key, &format!("X-TT-FLAGS: {flags}\r\n"), b"c")), "201");
+        let (head, _) = console.get(key, "");
+        assert_eq!(header(&head, "X-TT-FLAGS"), Some(&*flags));
+        assert_eq!(header(&head, "X-Tyrant-Type").map(str::to_owned), media_type);
+    }
+    console.server.connect().exchange("get t.html\r\n", "VALUE t.html 0 1\r\nc\r\nEND\r\n");
 }
 
 #[test]
@@ -335,6 +345,18 @@ fn hostile_requests_change_and_read_nothing() {
         (format!("GET {record}"), format!("{own}X-Forwarded-For: 192.0.2.1\r\n"), "403"),
         (format!("GET {record}"), format!("{own}Forwarded: for=192.0.2.1\r\n"), "403"),
         (format!("GET {record}"), format!("{own}Via: 1.1 proxy\r\n"), "403"),
+        (format!("GET {record}"), format!("{own}X-Forwarded-Host: example.org\r\n"), "403"),
+        // Parts of a value, and encoded ones, are refused as at the port.
+        (
+            format!("PUT {record}"),
+            format!("{change}Content-Range: bytes 0-0/9\r\nContent-Length: 0\r\n"),
+            "400",
+        ),
+        (
+            format!("PUT {record}"),
+            format!("{change}Content-Encoding: gzip\r\nContent-Length: 0\r\n"),
+            "415",
+        ),
     ];
     for (line, headers, expected) in &cases {
         let request = format!("{line} HTTP/1.1\r\n{headers}\r\n");

@@ -27,7 +27,7 @@ use rustix::net::{AddressFamily, getpeername};
 use serde_json::json;
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use wire::http::{BodyLength, Head, Method, Status, decode, encode, reply};
@@ -46,11 +46,30 @@ const RESPONSE_HEAD_BYTES_MAX: usize = 16 << 10;
 const CONSOLE_HEADER: &str = "X-Tyrant-Console";
 
 /// Headers of a proxy, which hides where a request comes from.
-const PROXY_HEADERS: [&str; 4] = ["Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"];
+const PROXY_HEADERS: [&str; 13] = [
+    "CF-Connecting-IP",
+    "Fastly-Client-IP",
+    "Forwarded",
+    "Forwarded-For",
+    "True-Client-IP",
+    "Via",
+    "X-Client-IP",
+    "X-Forwarded",
+    "X-Forwarded-For",
+    "X-Forwarded-Host",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Server",
+    "X-Real-IP",
+];
+
+/// Address for the failed logins behind proxies: those at the port are counted apart.
+const BEHIND_PROXY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// Headers of a request that pass.
-const REQUEST_HEADERS: [&str; 9] = [
+const REQUEST_HEADERS: [&str; 11] = [
     "Authorization",
+    "Content-Encoding",
+    "Content-Range",
     "Content-Type",
     "If-Match",
     "If-None-Match",
@@ -159,9 +178,15 @@ pub(super) fn answer(state: &State, incoming: &Incoming<'_>) -> io::Result<Answe
         let Some((_, handle)) = servers.iter().find(of_id) else {
             return refused(Status::NotFound, "there is no database of this id");
         };
-        match handle.with_shared(|shared| client.refusal(shared)) {
+        let refusal = handle.with_shared(|shared| {
+            // Names of the listener may be those of another database.
+            let foreign = shared.config.http_hosts.refusal(incoming.head.addressing());
+            let foreign = foreign.map(|foreign| (foreign.status(), foreign.text()));
+            foreign.or_else(|| client.refusal(shared).map(|text| (Status::Forbidden, text)))
+        });
+        match refusal {
             Some(None) => handle.connect(client.address())?,
-            Some(Some(text)) => return refused(Status::Forbidden, text),
+            Some(Some((status, text))) => return refused(status, text),
             None => None,
         }
     };
@@ -210,7 +235,7 @@ enum Origin {
     Unix,
     Tcp(SocketAddr),
     /// A proxy, which may pass on requests of any place.
-    Proxy(Option<SocketAddr>),
+    Proxy,
 }
 
 impl Origin {
@@ -218,8 +243,10 @@ impl Origin {
         let address = getpeername(socket).ok()??;
         let is_unix = address.address_family() == AddressFamily::UNIX;
         let address = SocketAddr::try_from(address).ok();
-        if PROXY_HEADERS.iter().any(|name| head.header(name).is_some()) {
-            return Some(Self::Proxy(address));
+        // Browsers have HTTP/1.1. Proxies may use the older version, and add no header.
+        let is_old = head.minor_version == 0;
+        if is_old || PROXY_HEADERS.iter().any(|name| head.header(name).is_some()) {
+            return Some(Self::Proxy);
         }
         if is_unix { Some(Self::Unix) } else { address.map(Self::Tcp) }
     }
@@ -229,7 +256,7 @@ impl Origin {
         match self {
             Self::Unix => None,
             Self::Tcp(address) => Some(address),
-            Self::Proxy(address) => address,
+            Self::Proxy => Some(BEHIND_PROXY),
         }
     }
 
@@ -237,9 +264,7 @@ impl Origin {
     /// for each request. Without, it gets them where it could read them at the port, too.
     fn refusal(self, shared: &Shared) -> Option<&'static str> {
         let config = &shared.config;
-        let needs_certificate = config.listen.is_empty()
-            && config.tls.as_ref().is_some_and(|tls| tls.files.client_authorities.is_some());
-        if needs_certificate {
+        if config.tls.as_ref().is_some_and(|tls| tls.files.client_authorities.is_some()) {
             return Some("its clients need certificates, which the console does not take");
         }
         if shared.users.is_some() {
@@ -248,12 +273,15 @@ impl Origin {
         let is_of_this_machine = match self {
             Self::Unix => true,
             Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
-            Self::Proxy(_) => false,
+            Self::Proxy => false,
         };
         if !is_of_this_machine {
             return Some("it has no users, so only a browser on its machine sees its records");
         }
         let is_file = !shared.has_port.load(Ordering::Relaxed);
+        if is_file && config.socket_mode.is_some() {
+            return Some("the permission bits of its Unix sockets limit its clients: add users");
+        }
         (is_file && !matches!(self, Self::Unix)).then_some(
             "it is served at a Unix socket alone: add users, or have the admin listener at one",
         )

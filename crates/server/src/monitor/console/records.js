@@ -11,7 +11,7 @@ const KEYS_MAX = 100;
 // Bytes of a value that the page shows.
 const SHOWN_BYTES_MAX = 65536;
 
-// Longest file that is stored together with a check of the version, in bytes.
+// Longest file that is stored, in bytes.
 const CHECKED_BYTES_MAX = 1 << 20;
 
 // Greatest number of seconds that counts from now. A greater one is a time since 1970.
@@ -131,7 +131,7 @@ function partsOf(record) {
   const end = expires && new Date(expires * 1000).toLocaleString();
   const facts = [
     ["size", total < 10000 ? `${total} bytes` : `${size(total)} (${total} bytes)`],
-    ["type", type], ["flags", flags],
+    ["type", type], ["flags", flags === "0" ? "" : flags],
     ["expires", expires && `${end}, in ${age(expires - Date.now() / 1000)}`], ["version", tag],
   ];
   const value = element("div", "");
@@ -172,17 +172,16 @@ function store(record) {
     const [chosen] = file.files;
     const query = record?.query ?? { db: db.id, key: decoded(key.value) };
     const headers = { "Content-Type": record?.type || chosen?.type || type.value || UNKNOWN_TYPE };
-    if (record?.flags) headers["X-TT-FLAGS"] = record.flags;
+    // A file has its own type.
+    if (record?.flags && !chosen?.type) headers["X-TT-FLAGS"] = record.flags;
     const expires = record ? record.expires : timeOf(seconds);
     if (expires && !isRow) headers["X-TT-XT"] = expires;
     const condition = record ? { "If-Match": record.tag } : { "If-None-Match": "*" };
-    const isLong = chosen?.size > CHECKED_BYTES_MAX;
+    if (chosen?.size > CHECKED_BYTES_MAX) {
+      throw new Error("A file over 1 MiB is stored at the database's port, as with curl -T FILE.");
+    }
     try {
-      // With a condition the server would hold a long value in memory.
-      if (isLong) {
-        const found = ask("record", query, { method: "HEAD", headers: condition });
-        await found.catch((error) => { if (record || error.status !== 404) throw error; });
-      } else Object.assign(headers, condition);
+      Object.assign(headers, condition);
       const body = chosen ?? new Blob([edited(area.value, isRow)]);
       await ask("record", query, { method: "PUT", headers, body });
     } catch (error) {

@@ -92,6 +92,9 @@ function tableOf(columns) {
   return element("table", "value", element("tbody", "", ...rows));
 }
 
+// Most levels of JSON that are indented.
+const LEVELS_INDENTED_MAX = 20;
+
 // Returns JSON with a line for each member, or nothing if the text is none. The parts stay as they
 // are: a number that a browser cannot hold is not rounded.
 export function indented(text) {
@@ -102,7 +105,7 @@ export function indented(text) {
     return undefined;
   }
   let depth = 0;
-  const line = (change) => `\n${"  ".repeat(depth += change)}`;
+  const line = (change) => `\n${"  ".repeat(Math.min(depth += change, LEVELS_INDENTED_MAX))}`;
   return text.replace(PART_OF_JSON, (part, whole, open, close) => {
     if (whole) return part;
     if (open) return open + line(1);

@@ -38,6 +38,8 @@ struct Found {
 struct Answer<'a> {
     /// Whether the response may have headers that Tokyo Tyrant does not send.
     tells: bool,
+    /// Whether it tells all flags, those of media types and 0 too.
+    tells_flags: bool,
     conditions: Conditions<'a>,
     range: Option<&'a [u8]>,
     if_range: Option<&'a [u8]>,
@@ -54,6 +56,7 @@ impl<'a> Answer<'a> {
         let range = head.header("Range").filter(|_| !is_head);
         let asked = !conditions.is_empty() || range.is_some();
         Self {
+            tells_flags: context.session.names_keys,
             tells: asked || context.shared.config.dialect != Dialect::TokyoTyrant,
             conditions,
             range,
@@ -127,7 +130,7 @@ impl<'a> Answer<'a> {
             reply::header(output, "Accept-Ranges", "bytes");
             freshness::write(output, found.meta.expires_at_ms);
             let flags = found.meta.flags;
-            if flags != 0 && !media_types::is_type(flags) {
+            if self.tells_flags || flags != 0 && !media_types::is_type(flags) {
                 reply::header(output, FLAGS, &flags.to_string());
             }
         }

@@ -54,7 +54,8 @@ impl Drop for Handling {
     }
 }
 
-/// A flag that the signals in [`ENDING`] set, until it is dropped.
+/// A flag that SIGINT and SIGTERM set, until it is dropped. SIGHUP ends the program as it would
+/// without: the terminal is gone, so it cannot be restored, and to read from it would not end.
 #[derive(Debug)]
 pub(crate) struct Flag {
     is_set: Arc<AtomicBool>,
@@ -66,10 +67,13 @@ impl Flag {
     pub(crate) fn watch() -> Result<Self> {
         let handling = Handling::begin()?;
         let mut flag = Self { is_set: Arc::default(), registered: Vec::new(), _handling: handling };
-        for signal in ENDING {
+        for signal in [SIGINT, SIGTERM] {
             let registered = signal_hook::flag::register(signal, Arc::clone(&flag.is_set));
             flag.registered.push(registered.context("cannot handle signals")?);
         }
+        let ends = Arc::new(AtomicBool::new(true));
+        let registered = register_conditional_default(SIGHUP, ends);
+        flag.registered.push(registered.context("cannot handle signals")?);
         Ok(flag)
     }
 

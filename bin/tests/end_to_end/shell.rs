@@ -150,6 +150,12 @@ fn top_shows_the_databases_of_a_process_on_a_terminal() {
     // Ctrl-C ends it too.
     plain.send("\x03");
     assert!(plain.end().success());
+    // A hangup ends it as the system does: there is no terminal any more to restore or read from.
+    let mut left = Terminal::open(&arguments);
+    left.await_text("p99");
+    let id = rustix::process::Pid::from_child(&left.program);
+    rustix::process::kill_process(id, rustix::process::Signal::HUP).expect("to signal");
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&left.end()), Some(1));
     let dumb = Terminal::open_with(&arguments, &[("TERM", "dumb")]);
     dumb.await_shown("two intervals", |shown| shown.matches("tyrant top - ").count() > 1);
     assert!(!dumb.shown().contains('\x1b'), "{:?}", dumb.shown());

@@ -219,6 +219,10 @@ fn redis_scripts(programs: &Path) -> Result<()> {
     beside(&mut server, &format!("{REMEMBERED} scripts of Redis"), CLIENTS, remember, ordinary)
 }
 
+/// Requests of WebDAV: the line without the version, headers, the body, how many each client sends,
+/// and the statuses that they may get.
+struct WebdavFlood<'a>(&'static str, &'static str, Vec<u8>, usize, &'a [&'static str]);
+
 /// Lists, locks and stores files, and sends long bodies.
 fn webdav(programs: &Path) -> Result<()> {
     let mut server = Enclosed::start_with_options(programs, &["--webdav"])?;
@@ -254,15 +258,12 @@ fn webdav(programs: &Path) -> Result<()> {
         });
         Ok(())
     };
-    let flood = |line: &'static str,
-                 headers: &'static str,
-                 body: Vec<u8>,
-                 (requests, statuses): (usize, &[&str])| {
+    let mut flood = |WebdavFlood(line, headers, body, requests, statuses): &WebdavFlood<'_>| {
         let name = format!("WebDAV's {}", line.split(' ').next().unwrap_or(line));
         let flood = |client: usize| {
-            for number in 0..requests {
+            for number in 0..*requests {
                 let line = line.replace(NUMBER, &format!("{client}-{number}"));
-                let reply = send(&line, headers, &body)?;
+                let reply = send(&line, headers, body)?;
                 let status = reply.get(STATUS).unwrap_or_default().escape_ascii().to_string();
                 let is_expected = statuses.contains(&&*status) || OVERLOADED.contains(&&*status);
                 ensure!(is_expected, "{line} was answered with {:?}", {
@@ -273,32 +274,43 @@ fn webdav(programs: &Path) -> Result<()> {
         };
         beside(&mut server, &name, CLIENTS, flood, ordinary)
     };
-    let floods: [(&str, &str, Vec<u8>, (usize, &[&str])); 10] = [
-        ("PROPFIND /d", "Depth: 1\r\n", Vec::new(), (WEBDAV_REQUESTS / 20, &["207"])),
-        ("PROPFIND /", "Depth: infinity\r\n", Vec::new(), (WEBDAV_REQUESTS / 20, &["207"])),
-        (
+    let floods = [
+        WebdavFlood("PROPFIND /d", "Depth: 1\r\n", Vec::new(), WEBDAV_REQUESTS / 20, &["207"]),
+        WebdavFlood(
+            "PROPFIND /",
+            "Depth: infinity\r\n",
+            Vec::new(),
+            WEBDAV_REQUESTS / 20,
+            &["207"],
+        ),
+        WebdavFlood(
             "LOCK /d/lock-{}",
             "Depth: 0\r\nTimeout: Infinite\r\n",
             lock.into(),
-            (WEBDAV_REQUESTS / 2, &["200", "201"]),
+            WEBDAV_REQUESTS / 2,
+            &["200", "201"],
         ),
-        ("PROPPATCH /d/file-1", "", property.into(), (WEBDAV_REQUESTS / 10, &["413"])),
-        ("PROPFIND /d/file-1", "Depth: 0\r\n", nested.into(), (WEBDAV_REQUESTS / 20, &["413"])),
-        ("PROPFIND /d/file-2", "Depth: 0\r\n", longest.clone(), (2, &["413"])),
-        ("UNKNOWN /d/file-2", "", longest.clone(), (2, &["405"])),
-        ("PUT /d/put-{}", "", long, (1, &["201"])),
-        (
+        WebdavFlood("PROPPATCH /d/file-1", "", property.into(), WEBDAV_REQUESTS / 10, &["413"]),
+        WebdavFlood(
+            "PROPFIND /d/file-1",
+            "Depth: 0\r\n",
+            nested.into(),
+            WEBDAV_REQUESTS / 20,
+            &["413"],
+        ),
+        WebdavFlood("PROPFIND /d/file-2", "Depth: 0\r\n", longest.clone(), 2, &["413"]),
+        WebdavFlood("UNKNOWN /d/file-2", "", longest.clone(), 2, &["405"]),
+        WebdavFlood("PUT /d/put-{}", "", long, 1, &["201"]),
+        WebdavFlood(
             "COPY /d",
             "Destination: /copy\r\nOverwrite: T\r\n",
             Vec::new(),
-            (1, &["201", "204", "207"]),
+            1,
+            &["201", "204", "207"],
         ),
-        ("PUT /d/longest-{}", "", longest, (1, &["201"])),
+        WebdavFlood("PUT /d/longest-{}", "", longest, 1, &["201"]),
     ];
-    let mut flood = flood;
-    floods.into_iter().try_for_each(|(line, headers, body, expected)| {
-        flood(line, headers, body, expected).with_context(|| line.to_owned())
-    })
+    floods.iter().try_for_each(|one| flood(one).with_context(|| one.0.to_owned()))
 }
 
 /// Returns the bytes of a request of Redis's protocol.

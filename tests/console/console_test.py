@@ -321,9 +321,18 @@ def change_records(browser, server):
     assert http(port, "GET", "new:%00%20key") == (200, b"of another client")
     page.reload()
     expect(panel).to_contain_text("of another client", timeout=SHOWN_MS_MAX)
-    # A long file goes to the server in pieces, and comes back by the link.
+    # A file of over 1 MiB is refused: no change of another client could be noticed.
     file = FOLDER / "long-file"
     file.write_bytes(bytes(range(256)) * 20_000)
+    panel.get_by_role("button", name="Change", exact=True).click()
+    form = page.get_by_role("dialog")
+    form.get_by_label("Value from a file").set_input_files(file)
+    form.get_by_role("button", name="Store").click()
+    expect(form).to_contain_text("over 1 MiB")
+    page.keyboard.press("Escape")
+    assert http(port, "GET", "new:%00%20key") == (200, b"of another client")
+    # One up to that goes to the server, and comes back by the link.
+    file.write_bytes(bytes(range(256)) * 4_000)
     panel.get_by_role("button", name="Change", exact=True).click()
     page.get_by_role("dialog").get_by_label("Value from a file").set_input_files(file)
     save(page, "Store")

@@ -150,7 +150,8 @@ impl Source {
                 if setting == "folder" {
                     return folder.clone();
                 }
-                if path.is_absolute() {
+                // An empty one is refused later.
+                if path.is_absolute() || path.as_os_str().is_empty() {
                     return path.to_owned();
                 }
                 let placed: PathBuf = folder.join(path).components().collect();

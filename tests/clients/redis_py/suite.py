@@ -41,4 +41,4 @@ folder, protocol, port = sys.argv[1:]
 files = FILES + (ASYNCHRONOUS_FILES if protocol == "3" else [])
 arguments = ["-m", MARKS, f"--redis-url=redis://127.0.0.1:{port}/0", f"--protocol={protocol}"]
 arguments += [f"tests/{file}.py" for file in files]
-upstream.run(folder, HERE / "left_out.txt", 400, arguments)
+upstream.run(folder, HERE / "left_out.txt", 400, arguments, plugins=["patience"])

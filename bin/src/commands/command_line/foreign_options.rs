@@ -95,7 +95,13 @@ pub(super) fn explain(error: Error, command: &Command, words: &[OsString]) -> Er
                 invoked.get_name(),
                 own.get_name()
             ),
-            _ => unknown_command(invoked, given),
+            _ if invoked.get_name() == command.get_name() => unknown_command(invoked, given),
+            _ => {
+                let below = invoked.get_subcommands().map(Command::get_name);
+                let below: Vec<&str> = below.filter(|name| *name != "help").collect();
+                let (name, below) = (invoked.get_name(), below.join(", "));
+                format!("{name} has no command {given:?}; it has {below}")
+            }
         }
     } else {
         let meant = MEANINGS.iter().find(|(word, name, _)| *word == given && has(name));
@@ -158,8 +164,11 @@ mod tests {
                 "backup has no command \"restore\"\n\n  tip: it is a \
               command of its own: tyrant restore\n",
             ),
-            ("tyrant backup delete a", "no command \"delete\"; did you mean prune?\n"),
-            ("tyrant backup lst a", "no command \"lst\"; did you mean list?\n"),
+            (
+                "tyrant backup delete a",
+                "backup has no command \"delete\"; it has create, list, verify, prune\n",
+            ),
+            ("tyrant backup lst a", "backup has no command \"lst\"; it has create, list"),
         ] {
             let error = parsed(line).expect_err(line);
             assert!(error.contains(tip), "{line}: {error}");

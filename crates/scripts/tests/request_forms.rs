@@ -593,10 +593,13 @@ fn tokyo_tyrant_forms() -> Vec<Form> {
         if LOGINS.contains(&name.as_str()) {
             continue;
         }
+        // The state of the server is in its reply.
+        let varies = name == "metrics";
         for arguments in with_foreign_keys(0..=4).into_iter().chain([vec![]]) {
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             for options in [0, 1] {
-                forms.push(Form::new(misc(name.as_bytes(), options, &arguments)));
+                let bytes = misc(name.as_bytes(), options, &arguments);
+                forms.push(Form { varies, ..Form::new(bytes) });
             }
         }
     }

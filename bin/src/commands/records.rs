@@ -75,12 +75,14 @@ impl Run for Get {
 /// Returns the records of several keys, and the error of those that cannot be read, which do not
 /// keep the others from being printed.
 fn get_many(server: &Server, keys: &[Vec<u8>]) -> Result<(Vec<Pair>, Option<anyhow::Error>)> {
-    match server.get_many(keys) {
+    let error = match server.get_many(keys) {
         Ok(records) => return Ok((records, None)),
-        // The server closes the connection for a record that it cannot read.
-        Err(Error::Send(_) | Error::Receive(_)) => server.reconnect()?,
-        Err(Error::Miscellaneous) if server.has_met_damage() => {}
-        Err(error) => return Err(error.into()),
+        Err(error) => error,
+    };
+    // The server may close the connection for a record that it cannot read.
+    let is_closed = matches!(error, Error::Send(_) | Error::Receive(_));
+    if is_closed && server.reconnect().is_err() || !server.has_met_damage() {
+        return Err(error.into());
     }
     let mut records = Vec::new();
     let (mut unread, mut first) = (Vec::new(), None);

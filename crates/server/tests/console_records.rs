@@ -369,7 +369,7 @@ fn hostile_requests_change_and_read_nothing() {
         let policy = header(&head, "Content-Security-Policy").unwrap();
         assert!(policy.contains("frame-ancestors 'none'"), "{request}");
     }
-    // The bodies are no requests, and the record is as it was.
+    // The bodies are not requests, and the record is as it was.
     assert_eq!(console.get("k", "").1, b"secret");
     let own_site = "Sec-Fetch-Site: same-origin\r\nOrigin: http://localhost\r\n";
     assert_eq!(status(&console.put("k", own_site, b"new")), "201");

@@ -79,7 +79,7 @@ impl Editor {
         }
     }
 
-    /// Returns whether a question is answered with yes. The answer is no part of the history.
+    /// Returns whether a question is answered with yes. The answer is not a part of the history.
     pub(super) fn confirms(&mut self, question: &str) -> Result<bool> {
         match self.read(&format!("{question}{YES_OR_NO}")) {
             Ok(answer) => Ok(is_yes(&answer)),

@@ -25,7 +25,7 @@ pub(super) type Wanted<'a> = &'a [(&'a str, &'a str)];
 pub(super) struct Metrics(BTreeMap<String, Vec<Sample>>);
 
 impl Metrics {
-    /// Reads a text. Lines that are no samples are left out.
+    /// Reads a text. Lines that are not samples are left out.
     pub(super) fn parse(text: &str) -> Self {
         let mut samples: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
         for line in text.lines().filter(|line| !line.starts_with('#')) {

@@ -1,13 +1,11 @@
 //! Times: now, on the command line, and in the names of backups.
 
 use jiff::Timestamp;
+use server::RELATIVE_SECONDS_MAX;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Smaller numbers are seconds, others microseconds.
 const MICROSECONDS_MIN: u64 = 100_000_000_000;
-
-/// Most seconds that are counted from now.
-const EXPIRY_SECONDS_MAX: i64 = 30 * 24 * 60 * 60;
 
 /// Returns the current time, in microseconds since 1970.
 pub(crate) fn now_us() -> u64 {
@@ -39,9 +37,9 @@ pub(crate) fn parse_time(text: &str) -> Result<u64, String> {
 pub(crate) fn parse_expiry(text: &str) -> Result<i64, String> {
     let seconds: i64 = text.parse().map_err(|_| "a whole number is required".to_owned())?;
     let now = i64::try_from(now_us() / 1_000_000).unwrap_or(i64::MAX);
-    if seconds > EXPIRY_SECONDS_MAX && seconds <= now {
+    if seconds > RELATIVE_SECONDS_MAX && seconds <= now {
         return Err(format!(
-            "above {EXPIRY_SECONDS_MAX}, which is 30 days, it is a time since 1970, and this one has \
+            "above {RELATIVE_SECONDS_MAX}, which is 30 days, it is a time since 1970, and this one has \
              passed: for this many seconds from now give {}",
             now + seconds
         ));
@@ -95,7 +93,7 @@ mod tests {
 
     #[test]
     fn an_expiry_that_has_passed_is_refused_with_the_time_that_was_meant() {
-        for right in [0, 1, EXPIRY_SECONDS_MAX, 4_000_000_000, -1] {
+        for right in [0, 1, RELATIVE_SECONDS_MAX, 4_000_000_000, -1] {
             assert_eq!(parse_expiry(&right.to_string()), Ok(right));
         }
         let now = now_us() / 1_000_000;

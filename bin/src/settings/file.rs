@@ -124,10 +124,10 @@ impl Source {
         Ok(())
     }
 
-    /// Returns the settings of each database, with defaults. Relative paths are relative to the
-    /// folder that `given` or the file names, or else to that of the file.
-    fn databases(&self, given: &Settings) -> Result<Vec<Settings>> {
-        let common = self.common.clone().or(defaults()?);
+    /// Returns the settings of each database, with these defaults. Relative paths are relative to
+    /// the folder that `given` or the file names, or else to that of the file.
+    fn databases(&self, given: &Settings, defaults: &Settings) -> Result<Vec<Settings>> {
+        let common = self.common.clone().or(defaults.clone());
         let mut databases: Vec<Settings> = match &self.sections[..] {
             [] => vec![common],
             sections => sections.iter().cloned().map(|own| own.or(common.clone())).collect(),
@@ -353,11 +353,13 @@ impl Launch {
                 sections.len()
             )));
         }
+        let mut defaults = defaults()?;
+        // A Unix socket may stand for the port.
+        let port = defaults.port.take();
         let databases = match &source {
-            Some(source) => source.databases(&self.given)?,
-            None => vec![defaults()?],
+            Some(source) => source.databases(&self.given, &defaults)?,
+            None => vec![defaults],
         };
-        let port = default_port()?;
         let whole = |settings: Settings| {
             let mut settings = self.given.clone().or(settings);
             if settings.unix.is_none() || settings.host.is_some() {
@@ -382,17 +384,8 @@ impl Launch {
     }
 }
 
-/// Returns the defaults that are values, but that of the port: a Unix socket may stand for it.
+/// Returns the defaults that are values.
 fn defaults() -> Result<Settings> {
-    Ok(Settings { port: None, ..all_defaults()? })
-}
-
-/// Returns the default of the port.
-fn default_port() -> Result<Option<u16>> {
-    Ok(all_defaults()?.port)
-}
-
-fn all_defaults() -> Result<Settings> {
     let lines = SETTINGS.iter().filter(|setting| setting.default == DefaultValue::Example);
     let text: Vec<String> =
         lines.map(|setting| format!("{} = {}", setting.name(), setting.example)).collect();

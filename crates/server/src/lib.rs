@@ -57,7 +57,7 @@ pub use monitor::{
 };
 pub use net::pace::{ADVANCE_BYTES_MAX, BYTES_PER_SECOND_MIN, Pace};
 pub use ops::command_mask::{Command, CommandMask, Protocol, UnknownName};
-pub use ops::expiry::{stored as stored_expiry, unmarked as unmarked_expiry};
+pub use ops::expiry::{RELATIVE_SECONDS_MAX, stored as stored_expiry, unmarked as unmarked_expiry};
 pub use ops::failure::client_reason;
 pub use ops::long::PIECE_BYTES;
 pub use ops::media_types::{OwnMediaTypes, media_type_flags};

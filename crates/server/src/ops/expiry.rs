@@ -10,7 +10,7 @@ use cabinet::Meta;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Longest relative expiry, in seconds. Greater numbers are absolute times.
-const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
+pub const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
 
 /// The last whole second, which is the expiry of records that are marked and never expire.
 const NEVER_MS: u64 = u64::MAX - u64::MAX % 1000;

@@ -1,5 +1,6 @@
 //! Pid file: names the process of a running server, one file per service.
 
+use crate::errors::require_folder_of;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::fs::{self, OpenOptions};
@@ -17,6 +18,13 @@ pub(crate) struct PidFile {
 }
 
 impl PidFile {
+    /// Fails if the file could not be written, whether or not it names a live process. Makes nothing.
+    pub(crate) fn check(path: &Path) -> Result<()> {
+        read(path)?;
+        require_folder_of(path)
+            .with_context(|| format!("cannot write the pid file {}", path.display()))
+    }
+
     /// Writes the file. Fails if it names a live process; the file of a dead process is replaced.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         if let Some(pid) = read(path)?
@@ -85,7 +93,9 @@ fn read(path: &Path) -> Result<Option<Pid>> {
         .ok()
         .filter(|pid: &i32| *pid > 0)
         .and_then(Pid::from_raw)
-        .with_context(|| format!("{} does not contain a process id", path.display()))?;
+        .with_context(|| {
+            format!("{} does not contain a process id: name another file", path.display())
+        })?;
     Ok((pid != rustix::process::getpid()).then_some(pid))
 }
 

@@ -7,7 +7,8 @@ use crate::pid_file::PidFile;
 use crate::plural::counted;
 use crate::reload::Reloader;
 use crate::scripting::{Script, accept_scripts};
-use crate::settings::{Launch, Loaded, Origins, Settings, Shares, host_names, unknown_variables};
+use crate::settings::{Launch, Loaded, Origins, Settings, Shares};
+use crate::settings::{exposure, host_names, unknown_variables};
 use crate::systemd::{self, Manager, Watchdog};
 use crate::transfer::import_once::import_if_legacy;
 use crate::{daemon, privileges, signals};
@@ -217,6 +218,9 @@ impl Process {
         system(format_args!("service started: {process}"));
         for (service, bound) in self.databases.iter().zip(&bound) {
             service.announce(bound);
+            if self.origins.is_some() {
+                service.warn_of_exposure(bound);
+            }
         }
         if daemon::is_child() {
             daemon::ready()?;
@@ -413,6 +417,15 @@ impl Service {
             }
         };
         system(format_args!("serving {what} on {}{reach}", endpoints.join(", ")));
+    }
+
+    fn warn_of_exposure(&self, Bound { server, .. }: &Bound) {
+        let tls = server.tls_addresses();
+        let addresses = server.local_addresses().into_iter();
+        let addresses = addresses.map(|address| (address, tls.contains(&address)));
+        for warning in exposure(&self.config, addresses) {
+            tracing::warn!("{warning}");
+        }
     }
 }
 

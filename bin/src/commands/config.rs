@@ -37,6 +37,9 @@ impl Config {
             let shown = file.display().to_string();
             let loaded = Launch { given: Settings::default(), file: Some(file) }.load()?;
             loaded.check_start()?;
+            for warning in loaded.warnings() {
+                eprintln!("{shown}: warning: {warning}");
+            }
             say!("{shown}: correct, serves {}", names(&loaded.databases));
         } else if self.markdown {
             Output::standard().write_all(markdown().as_bytes())?;

@@ -129,6 +129,10 @@ impl Run for PutRows {
                 .map_err(|error| server.explain("put-rows", error.into()))?;
             progress.advance(1);
             Ok(())
+        });
+        let stored = stored.with_context(|| match self.reads_input() {
+            true => "the standard input".to_owned(),
+            false => self.file.display().to_string(),
         })?;
         drop(progress);
         server.confirm("put-rows")?;
@@ -192,6 +196,12 @@ fn place(record: &csv::ByteRecord, stored: u64) -> String {
 
 /// Fails for a header that would lose values or make other columns.
 fn check_names(names: &csv::ByteRecord) -> Result<()> {
+    let is_empty = names.iter().all(<[u8]>::is_empty) || names.as_slice() == END.trim_ascii();
+    ensure!(
+        !is_empty,
+        "there are no rows, and no header: the first line must name the columns, as in {KEY_COLUMN},\
+         name,age"
+    );
     ensure!(!names.iter().any(|name| name.ends_with(END)), "the file ends within quotes");
     let mut known = BTreeSet::new();
     for name in names {
@@ -321,6 +331,11 @@ mod tests {
         ] {
             let error = format!("{:#}", read(text, Some("key")).unwrap_err());
             assert!(error.contains(expected), "{error}");
+        }
+        for text in [&b""[..], b"\n", b"\r\n\n", b"\xef\xbb\xbf"] {
+            let error = read(text, Some("key")).unwrap_err().to_string();
+            assert!(error.starts_with("there are no rows, and no header: "), "{error}");
+            assert!(read(text, None).is_err());
         }
         for text in [&b"key,a\n1,\"x\""[..], b"key,a\r\n1,\"x\"\r\n", b"\xef\xbb\xbfkey,a\n1,x\n\n"]
         {

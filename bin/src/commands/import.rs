@@ -15,6 +15,7 @@ use crate::transfer::text::Format;
 use anyhow::{Context, Result, bail};
 use cabinet::legacy::{File, is_legacy};
 use cabinet::name::Specification;
+use clap::builder::NonEmptyStringValueParser;
 use parking_lot::Mutex;
 use server::count_records;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ pub(super) struct Import {
     files: Vec<PathBuf>,
     /// Import into the database with this name; it is created if it does not exist; from a Redis
     /// server also into a running server, by its redis:// URL
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     into: String,
     /// Go on from this cursor of an earlier import from the same Redis server
     #[arg(long, value_name = "CURSOR", default_value_t = 0, hide_default_value = true)]

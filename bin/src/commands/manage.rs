@@ -11,7 +11,7 @@ use cabinet::name::{Kind, Specification};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Advice after a request that a server still executes.
 pub(super) const SERVER_GOES_ON: &str = "the server goes on with it, and its log tells if it fails";
@@ -181,14 +181,14 @@ Examples:
 pub(super) struct Copy {
     /// Path of the copy; nothing may exist there
     #[arg(value_name = "PATH")]
-    path: OsString,
+    path: PathBuf,
 }
 
 impl Run for Copy {
     fn run(&self, server: &Server, _output: &mut dyn Write) -> Result<()> {
         self.check_name(server)?;
         let _progress = Progress::of_time("copying").explain(SERVER_GOES_ON);
-        Ok(server.copy(self.path.as_bytes())?)
+        Ok(server.copy(self.path.as_os_str().as_bytes())?)
     }
 }
 
@@ -197,8 +197,8 @@ impl Copy {
     fn check_name(&self, server: &Server) -> Result<()> {
         let served = server.stat_value("path")?.and_then(|path| Kind::of_path(Path::new(&path)));
         let Some(kind) = served.filter(|kind| !kind.is_on_memory()) else { return Ok(()) };
-        let path = Path::new(&self.path);
-        if self.path.as_bytes().starts_with(b"@") || Kind::of_path(path) == Some(kind) {
+        let path = &self.path;
+        if path.as_os_str().as_bytes().starts_with(b"@") || Kind::of_path(path) == Some(kind) {
             return Ok(());
         }
         let name = path.with_extension(suffix(kind));

@@ -13,6 +13,7 @@ use crate::transfer::target::MadeDatabase;
 use anyhow::{Context, Result, bail};
 use cabinet::Database;
 use cabinet::name::Specification;
+use clap::builder::NonEmptyStringValueParser;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -134,7 +135,7 @@ pub(super) struct Salvage {
     /// Folder of the damaged database, which remains unchanged
     path: PathBuf,
     /// Copy everything readable into the database with this name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     into: String,
     /// Set the kind of the damaged database, if neither a manifest nor its records show it
     #[arg(long, value_enum)]

@@ -170,9 +170,10 @@ pub(crate) fn require_file(path: &Path) -> Result<()> {
     }
 }
 
-/// Fails if this user can neither write what is at a path, nor make it. Makes nothing.
+/// Fails if this user can neither write the file at a path, nor make it. Makes nothing.
 pub(crate) fn require_writable(path: &Path) -> io::Result<()> {
     match access(path, Access::WRITE_OK) {
+        Ok(()) if path.is_dir() => Err(ErrorKind::IsADirectory.into()),
         Err(Errno::NOENT) => require_folder_of(path),
         found => Ok(found?),
     }
@@ -258,13 +259,15 @@ fn advice_on_listening(endpoint: &server::Endpoint, error: &io::Error) -> String
             "; ports below 1024 need root or the right CAP_NET_BIND_SERVICE: choose a higher port"
                 .to_owned()
         }
-        _ if error.raw_os_error().is_none() => "; check the name of the host".to_owned(),
+        _ if endpoint.port().is_some() && error.raw_os_error().is_none() => {
+            "; check the name of the host".to_owned()
+        }
         _ => advice_on(error).map_or(String::new(), |advice| format!("; {advice}")),
     }
 }
 
 /// Returns whether there is something at the path of a Unix socket that is not one.
-fn is_no_socket(endpoint: &server::Endpoint) -> bool {
+pub(crate) fn is_no_socket(endpoint: &server::Endpoint) -> bool {
     let server::Endpoint::Unix(path) = endpoint else { return false };
     fs::metadata(path).is_ok_and(|found| !found.file_type().is_socket())
 }

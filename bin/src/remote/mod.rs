@@ -19,6 +19,7 @@ pub(crate) use variables::VARIABLES;
 use crate::errors::wrong_command_line;
 use anyhow::{Context, Result, anyhow, bail};
 use cabinet::name::Kind;
+use clap::builder::NonEmptyStringValueParser;
 use client::{Address, Client, Credentials, Error, Settings, TlsSettings};
 use std::ffi::OsStr;
 use std::fmt;
@@ -61,7 +62,13 @@ pub(crate) struct ServerArgument {
     security: SecurityArgument,
     /// Log in as this user, with the password of TYRANT_PASSWORD, or one that is typed
     /// [env: TYRANT_USER]
-    #[arg(long, help_heading = CONNECTION, value_name = "NAME", conflicts_with = "credentials")]
+    #[arg(
+        long,
+        help_heading = CONNECTION,
+        value_name = "NAME",
+        value_parser = NonEmptyStringValueParser::new(),
+        conflicts_with = "credentials"
+    )]
     user: Option<String>,
     /// Log in with the name and the password in this file, a line name:password
     /// [env: TYRANT_CREDENTIALS]
@@ -294,6 +301,9 @@ fn refuse_other_forms(address: &str) -> Result<()> {
 
 /// Returns what is wrong with a text that is not meant as the name of a host.
 fn other_form(address: &str) -> Option<String> {
+    if address.is_empty() {
+        return Some("the address is empty: name the server as HOST:PORT".to_owned());
+    }
     if let Some((scheme, rest)) = address.split_once("://") {
         let host = rest.split('/').next().unwrap_or_default();
         let port = if has_port(host) { "" } else { ":1978" };
@@ -302,7 +312,7 @@ fn other_form(address: &str) -> Option<String> {
             "{address:?} is a URL, and a server is named without one: {host}{port}{tls}"
         ));
     }
-    if !address.is_empty() && address.bytes().all(|byte| byte.is_ascii_digit()) {
+    if address.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(format!(
             "{address:?} is a port without a host: give 127.0.0.1:{address} for this machine"
         ));

@@ -2,7 +2,7 @@
 
 use super::Settings;
 use super::database_name::DatabaseName;
-use super::value::{Bytes, Expiry, Listen, Seconds, Seed, TimeoutAction};
+use super::value::{Bytes, Expiry, Host, Listen, Seconds, Seed, TimeoutAction};
 use crate::cluster;
 use crate::errors::is_wrong_command_line;
 use crate::scripting::Script;
@@ -35,6 +35,17 @@ pub(crate) fn host_names<'s>(settings: impl IntoIterator<Item = &'s Settings>) -
     HostNames::of(names)
 }
 
+/// Advice for a file of settings of another program.
+pub(super) const OTHER_SETTINGS: &str = "settings are in a file of TOML, which \"tyrant config \
+    --defaults\" begins and --config FILE names; docs/coming-from.md has those that take the place of \
+    memcached's and Redis's";
+
+/// Returns whether the name of a file is one of settings, of this program or another.
+pub(crate) fn is_file_of_settings(path: &Path) -> bool {
+    let suffixes = ["cfg", "conf", "ini", "json", "toml", "yaml", "yml"];
+    path.extension().is_some_and(|suffix| suffixes.iter().any(|one| suffix == *one))
+}
+
 /// A setting whose value cannot be in effect.
 #[derive(Debug)]
 pub(super) struct Invalid {
@@ -61,6 +72,8 @@ impl Settings {
                     if name.ends_with(".toml") {
                         invalid.what +=
                             &format!("; if it is a file of settings: --config {}", &**name);
+                    } else if is_file_of_settings(Path::new(&**name)) {
+                        invalid.what = format!("{} is not a database; {OTHER_SETTINGS}", &**name);
                     }
                     invalid
                 })?),
@@ -181,12 +194,10 @@ impl Settings {
     /// Returns the endpoints of TCP at `port`, none without a host.
     fn tcp_endpoints(&self, port: u16) -> Vec<Endpoint> {
         match &self.host {
-            Some(hosts) => hosts
-                .0
-                .iter()
-                .cloned()
-                .map(|host| Endpoint::Tcp { host: Some(host), port })
-                .collect(),
+            Some(hosts) => {
+                let endpoint = |host: &Host| Endpoint::Tcp { host: Some(host.0.clone()), port };
+                hosts.0.iter().map(endpoint).collect()
+            }
             None => vec![Endpoint::Loopback { port }],
         }
     }
@@ -319,7 +330,7 @@ impl Settings {
     }
 
     fn configure_replication(&self, config: &mut Config) -> Result<(), Invalid> {
-        config.server_id = self.server_id.unwrap_or_default().into();
+        config.server_id = self.server_id.unwrap_or_default().0.into();
         for (setting, is_set) in
             [("update-log", self.update_log.is_some()), ("master", self.master.is_some())]
         {
@@ -353,6 +364,7 @@ impl Settings {
             credentials: self.master_credentials.clone(),
             allows_plain_login: self.master_plain_login.unwrap_or_default(),
         };
+        config.check_master().map_err(|error| wrong("master", error.to_string()))?;
         if let Some(path) = &self.master_credentials {
             client::Credentials::read(path).map_err(invalid("master-credentials"))?;
             let following = &config.following;
@@ -424,7 +436,7 @@ impl Settings {
     pub(super) fn check_apart_from_admin(&self) -> Result<(), Invalid> {
         let Some(Listen(Endpoint::Tcp { host, port: admin })) = &self.admin else { return Ok(()) };
         let shares_host = match (&self.host, host) {
-            (Some(hosts), Some(host)) => hosts.0.contains(host),
+            (Some(hosts), Some(host)) => hosts.0.iter().any(|one| one.0 == *host),
             _ => true,
         };
         let taken = self.ports().into_iter().find(|(_, port)| *port == Some(*admin));
@@ -529,7 +541,7 @@ mod tests {
     fn a_unix_socket_alone_disables_the_network() {
         let alone = Settings { unix: Some("/tmp/s".into()), ..Settings::default() };
         assert_eq!(config(alone.clone()).listen, [Endpoint::Unix("/tmp/s".into())]);
-        let host = Some(super::super::Many(vec!["::1".to_owned()]));
+        let host = Some(super::super::Many(vec![Host("::1".to_owned())]));
         assert_eq!(config(Settings { host, ..alone.clone() }).listen.len(), 2);
         let listen = config(Settings { port: Some(7), ..alone }).listen;
         assert_eq!(listen, [Endpoint::Loopback { port: 7 }, Endpoint::Unix("/tmp/s".into())]);

@@ -15,6 +15,8 @@ pub(crate) struct Setting {
     /// Value as a file has it: the default, or an example.
     pub(crate) example: &'static str,
     pub(crate) default: Default,
+    /// Value that tips give, if it is another one: a default that turns the setting off is none.
+    pub(crate) likely: Option<&'static str>,
     pub(crate) scope: Scope,
     /// Whether a reload changes it; if not, it takes a restart.
     pub(crate) is_live: bool,
@@ -54,6 +56,7 @@ impl Setting {
             value_name,
             example: default,
             default: Default::Example,
+            likely: None,
             scope: Scope::Database,
             is_live: false,
             aliases: &[],
@@ -63,7 +66,7 @@ impl Setting {
 
     /// Returns a switch, which is off by default.
     pub(super) const fn switch() -> Self {
-        Self::new("true|false", "false")
+        Self::new("true|false", "false").likely("true")
     }
 
     /// Returns a setting whose default is in words; a file may have `example`.
@@ -73,6 +76,11 @@ impl Setting {
         default: &'static str,
     ) -> Self {
         Self { default: Default::Words(default), ..Self::new(value_name, example) }
+    }
+
+    /// Returns the setting with another value for tips.
+    pub(super) const fn likely(self, value: &'static str) -> Self {
+        Self { likely: Some(value), ..self }
     }
 
     pub(super) const fn of_process(self) -> Self {

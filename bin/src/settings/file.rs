@@ -1,9 +1,10 @@
 //! Configuration files: TOML with the names of the settings, and a section `[[database]]` for each
 //! of several databases. Every error has the file and the line.
 
-use super::configure::{Invalid, Shares};
+use super::configure::{Invalid, OTHER_SETTINGS, Shares, is_file_of_settings};
 use super::database_name::DatabaseName;
 use super::definition::{Default as DefaultValue, Scope, Setting};
+use super::exposure::exposure_to_be;
 use super::{SETTINGS, Settings};
 use crate::errors::{nearest, wrong_command_line};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -85,7 +86,9 @@ impl Source {
             let start = error.span().map_or(0, |span| span.start).min(text.len());
             let line = 1 + line_feeds(&text.as_bytes()[..start]);
             let setting = setting_at(&text, start).map_or(String::new(), |name| name + ": ");
-            anyhow!("{shown}:{line}: {setting}{}", message(&error, &text[start..]))
+            let is_other = is_file_of_settings(path) && path.extension() != Some("toml".as_ref());
+            let advice = if is_other { format!("; {OTHER_SETTINGS}") } else { String::new() };
+            anyhow!("{shown}:{line}: {setting}{}{advice}", message(&error, &text[start..]))
         })?;
         let mut sections = Vec::new();
         let common = file.replace_first(|databases| match databases? {
@@ -289,6 +292,11 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// Returns warnings about the settings.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.configs.iter().flat_map(exposure_to_be).collect()
+    }
+
     /// Fails if this user could not start a server with the settings. Makes nothing.
     pub(crate) fn check_start(&self) -> Result<()> {
         for (index, settings) in self.databases.iter().enumerate() {
@@ -489,7 +497,10 @@ mod tests {
             ("unix = './s'\ntls-port = 1\nadmin = ':1'\n", "FILE:"),
             ("host = 'a'\ndatabase = 'casket.xyz'\n", "FILE:2: database: cannot tell the kind"),
             ("database = '*#bnm=5'\n", "FILE:1: database: unknown tuning \"bnm\""),
-            ("\nserver-id = 65536\n", "FILE:2: server-id: a number from 0 to 65535 is required"),
+            (
+                "\nserver-id = 65536\n",
+                "FILE:2: server-id: a number from 1 to 65535, or 0 for none, is required",
+            ),
             ("\nupdate-log = 'ulog'\n", "FILE:2: update-log: requires server-id"),
             ("port = 1\nunix = ''\n", "FILE:2: unix: the path is empty: leave it out, or name one"),
             ("update-log = ''\nserver-id = 1\n", "FILE:1: update-log: the path is empty"),

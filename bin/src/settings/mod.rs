@@ -7,13 +7,15 @@ mod configure;
 mod database_name;
 mod definition;
 mod environment;
+mod exposure;
 mod file;
 mod reference;
 mod start;
 mod value;
 
-pub(crate) use configure::{Shares, host_names};
+pub(crate) use configure::{Shares, host_names, is_file_of_settings};
 pub(crate) use environment::unknown_variables;
+pub(crate) use exposure::exposure;
 pub(crate) use file::{Launch, Loaded, Origins};
 pub(crate) use reference::{defaults_file, described, example, introduction, markdown};
 
@@ -23,9 +25,9 @@ use definition::{Setting, settings};
 use server::ChosenEvents;
 use std::path::{Path, PathBuf};
 use value::{
-    Bytes, Commands, Count, Every, Expiry, HostName, Listen, Many, Percent, Rate, Seconds,
+    Bytes, Commands, Count, Every, Expiry, Host, HostName, Listen, Many, Percent, Rate, Seconds,
 };
-use value::{Seed, Server, SocketMode, TimeoutAction, Value};
+use value::{Seed, Server, ServerId, SocketMode, TimeoutAction, Value};
 
 impl Settings {
     /// Returns whether the setting with this name or identifier is set.
@@ -51,7 +53,7 @@ settings! {
     "Listening" {
         /// Listen on this address or name, may be repeated; 0.0.0.0 is every interface, :: with
         /// IPv6
-        host: Many<String> = Setting::unset(
+        host: Many<Host> = Setting::unset(
             "ADDRESS", "[\"0.0.0.0\"]", "this machine alone, 127.0.0.1 and ::1");
         /// Listen on this port
         port: u16 = Setting::new("PORT", "1978").of_one_database();
@@ -86,9 +88,9 @@ settings! {
         connections_max: Count = Setting::new("N", "65536").live();
         /// Limit the time to receive a request, and to send its reply, to S seconds plus their time
         /// at 16 KiB per second; 0 is no limit
-        timeout: Seconds = Setting::new("S", "0").live();
+        timeout: Seconds = Setting::new("S", "0").likely("60").live();
         /// Limit the wait for the next request, in seconds; 0 is no limit
-        idle_timeout: Seconds = Setting::new("S", "0").live();
+        idle_timeout: Seconds = Setting::new("S", "0").likely("300").live();
         /// Limit the time in which connections finish their requests when the server stops, in
         /// seconds
         stop_timeout: Seconds = Setting::new("S", "5").live();
@@ -130,10 +132,10 @@ settings! {
         /// socket, all but records to everyone who reaches it
         admin: Listen = Setting::unset("HOST:PORT", "\"127.0.0.1:9178\"", "none").of_process();
         /// Log requests that take at least S seconds, with the beginning of their keys; 0 is none
-        slow_log_threshold: Seconds = Setting::new("S", "0").live();
+        slow_log_threshold: Seconds = Setting::new("S", "0").likely("0.1").live();
         /// With admin: fail /ready while this server is further behind its master, in seconds; 0 is
         /// no limit
-        ready_lag_max: Seconds = Setting::new("S", "0").of_process().live();
+        ready_lag_max: Seconds = Setting::new("S", "0").likely("10").of_process().live();
         /// Warn while less than this part of a disk with a database or an update log is free, in
         /// percent; 0 is never
         disk_free_warning: Percent = Setting::new("PERCENT", "5").live();
@@ -209,7 +211,7 @@ settings! {
 
     "Update log" {
         /// Use this id among the servers that replicate each other, 1 to 65535; 0 is none
-        server_id: u16 = Setting::new("N", "0").also(&["sid"]);
+        server_id: ServerId = Setting::new("N", "0").likely("1").also(&["sid"]);
         /// Log changes into files of this folder; requires server-id
         update_log: PathBuf = Setting::unset("DIR", "\"ulog\"", "none")
             .of_one_database().also(&["ulog"]);

@@ -80,7 +80,8 @@ pub(crate) fn introduction() -> String {
 /// Returns a value of the setting with this name, as the command line takes it.
 pub(crate) fn example(name: &str) -> Option<String> {
     let setting = SETTINGS.iter().find(|setting| setting.name() == name)?;
-    let first = setting.example.trim_matches(['[', ']']).split(", ").next()?;
+    let value = setting.likely.unwrap_or(setting.example);
+    let first = value.trim_matches(['[', ']']).split(", ").next()?;
     Some(first.trim_matches('"').to_owned())
 }
 

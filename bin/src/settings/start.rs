@@ -4,14 +4,19 @@
 use super::Settings;
 use super::configure::{Invalid, Shares, invalid};
 use super::database_name::DatabaseName;
-use crate::errors::{require_database, require_files_of, require_folder_of, require_writable};
+use crate::errors::{
+    is_no_socket, require_database, require_files_of, require_folder_of, require_writable,
+};
+use crate::pid_file::PidFile;
 use crate::{privileges, systemd};
 use anyhow::{Context, Result};
 use cabinet::legacy::is_legacy;
 use cabinet::name::Specification;
+use rustix::io::Errno;
 use server::Endpoint;
 use std::io;
 use std::net::{TcpListener, ToSocketAddrs};
+use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
 /// Check of a path.
@@ -24,9 +29,11 @@ impl Settings {
             privileges::find(user).map_err(invalid("run-as"))?;
         }
         let position = self.position_file.as_ref().filter(|_| self.master.is_some());
-        let paths: [(&str, Option<&_>, &str, Require); 4] = [
-            ("log", self.log.as_ref(), "open the log", require_log),
-            ("pid", self.pid.as_ref(), "write the pid file", require_folder_of),
+        if let Some(path) = &self.pid {
+            PidFile::check(path).map_err(invalid("pid"))?;
+        }
+        let paths: [(&str, Option<&_>, &str, Require); 3] = [
+            ("log", self.log.as_ref(), "open the log", require_writable),
             ("update-log", self.update_log.as_ref(), "open the update log", require_update_log),
             ("position-file", position, "write the position file", require_writable),
         ];
@@ -78,8 +85,11 @@ impl Settings {
 /// with every start.
 fn check_endpoint(endpoint: &Endpoint) -> Result<()> {
     let found = match endpoint {
-        Endpoint::Unix(path) if path.exists() => Ok(()),
-        Endpoint::Unix(path) => require_folder_of(path),
+        Endpoint::Unix(_) if is_no_socket(endpoint) => Err(Errno::ADDRINUSE.into()),
+        Endpoint::Unix(path) => {
+            let named = SocketAddr::from_pathname(path).map_err(|_| Errno::NAMETOOLONG.into());
+            named.and_then(|_| require_folder_of(path))
+        }
         Endpoint::Tcp { host: Some(host), .. } => {
             (host.as_str(), 0).to_socket_addrs().and_then(|mut addresses| {
                 addresses.try_for_each(|one| TcpListener::bind(one).map(drop))
@@ -92,14 +102,9 @@ fn check_endpoint(endpoint: &Endpoint) -> Result<()> {
 
 /// Fails if a folder of an update log can be neither written nor made.
 fn require_update_log(path: &Path) -> io::Result<()> {
-    require_writable(path)?;
-    if path.is_dir() { require_files_of(path, &[".ulog"]) } else { Ok(()) }
-}
-
-/// Fails if a log cannot be appended to at this path.
-fn require_log(path: &Path) -> io::Result<()> {
-    match path.is_dir() {
-        true => Err(io::ErrorKind::IsADirectory.into()),
-        false => require_writable(path),
+    match path.metadata() {
+        Ok(found) if found.is_dir() => require_files_of(path, &[".ulog"]),
+        Ok(_) => Err(io::ErrorKind::NotADirectory.into()),
+        Err(_) => require_writable(path),
     }
 }

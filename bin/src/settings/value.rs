@@ -13,6 +13,7 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 use server::{ChosenEvents, CommandMask, Endpoint, Master, Periodic, UnknownLetter};
 use std::convert::Infallible;
 use std::fmt;
+use std::net::IpAddr;
 use std::num::{NonZeroUsize, ParseIntError};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -117,10 +118,10 @@ impl<'de> Visitor<'de> for AnyValue {
 
 /// Implements [`Value`] for a type with `FromStr` and a function that shows it.
 macro_rules! values {
-    ($($type:ty: $($form:ident)|+, $expected:literal, $show:expr $(, $place:expr)?;)*) => { $(
+    ($($type:ty: $($form:ident)|+, $expected:expr, $show:expr $(, $place:expr)?;)*) => { $(
         impl Value for $type {
             fn option(option: Arg) -> Arg {
-                option.value_parser(|text: &str| parse_as::<Self>(text, $expected))
+                option.value_parser(|text: &str| parse_given::<Self>(text, $expected))
             }
 
             fn from_written(written: Written) -> Result<Self, String> {
@@ -143,13 +144,20 @@ macro_rules! values {
     )* };
 }
 
+/// What a name of a thing is called.
+const NAMES: [&str; 3] = [TEXT, NAME, PATH];
+const TEXT: &str = "a text";
+const NAME: &str = "the name of a database";
+const PATH: &str = "a path";
+
 values! {
-    String: Text, "a text", |text| quoted(text);
-    DatabaseName: Text, "the name of a database", |name| quoted(name), DatabaseName::place;
-    PathBuf: Text, "a path", |path| quoted(&path.display().to_string()), |path, place| {
+    String: Text, TEXT, |text| quoted(text);
+    DatabaseName: Text, NAME, |name| quoted(name), DatabaseName::place;
+    PathBuf: Text, PATH, |path| quoted(&path.display().to_string()), |path, place| {
         *path = place(path);
     };
     u16: Number, "a number from 0 to 65535", u16::to_string;
+    ServerId: Number, "a number from 1 to 65535, or 0 for none,", |id| id.0.to_string();
     u64: Number, "a number of at least 0", u64::to_string;
     Percent: Number, "a number from 0 to 100", |percent| percent.0.to_string();
     Count: Number, "a number of at least 1", |count| count.0.to_string();
@@ -206,6 +214,15 @@ fn parse_as<T: FromStr<Err: Reason>>(text: &str, expected: &str) -> Result<T, St
     text.parse().map_err(|error: T::Err| error.describe(expected))
 }
 
+/// Returns the value of an option or a variable. A name that is empty is that of a variable of a
+/// script that is not set.
+fn parse_given<T: FromStr<Err: Reason>>(text: &str, expected: &str) -> Result<T, String> {
+    match text.is_empty() && NAMES.contains(&expected) {
+        true => Err(format!("{expected} is required; without one, leave it out")),
+        false => parse_as(text, expected),
+    }
+}
+
 fn parse<T: FromStr<Err: fmt::Display>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: T::Err| error.to_string())
 }
@@ -260,6 +277,62 @@ impl FromStr for Count {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         text.parse().map(|number: NonZeroUsize| Self(number.get()))
+    }
+}
+
+/// Id of a server among those that replicate each other; 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServerId(pub(crate) u16);
+
+impl FromStr for ServerId {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+/// Address or name of a host to listen on, without a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Host(pub(crate) String);
+
+impl FromStr for Host {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_address = text.parse::<IpAddr>().is_ok();
+        let inner = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+        let (host, port) = match inner {
+            Some((host, end)) => (host, end.strip_prefix(':')),
+            None => match text.split_once(':') {
+                Some((host, port)) if !is_address && !port.contains(':') => (host, Some(port)),
+                _ => (text, None),
+            },
+        };
+        match port {
+            _ if text.is_empty() => Err("an address is required; without one, leave it out".into()),
+            _ if text.contains("://") => {
+                Err("it is a URL: give the address alone, and the port as the setting port".into())
+            }
+            _ if text.contains('/') => {
+                Err("it is a path: the setting unix listens on a Unix socket".into())
+            }
+            Some(port) if host.is_empty() => Err(format!(
+                "it is a port without a host: give {port} as the setting port, and leave host out \
+                 for this machine alone"
+            )),
+            Some(port) => {
+                Err(format!("it has a port: give {host} as host, and {port} as the setting port"))
+            }
+            None if inner.is_some() => Err(format!("it has brackets: give {host}")),
+            None => Ok(Self(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
     }
 }
 
@@ -545,6 +618,29 @@ mod tests {
         assert_eq!("/run/admin.sock".parse(), Ok(Listen(Endpoint::Unix("/run/admin.sock".into()))));
         for text in ["host:x", "host", "[::1]", "9178", "admin.sock"] {
             text.parse::<Listen>().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_host_is_an_address_or_a_name_without_a_port() {
+        for text in ["0.0.0.0", "::", "fe80::1%eth0", "localhost", "db.example.com"] {
+            assert_eq!(text.parse(), Ok(Host(text.to_owned())));
+        }
+        for (text, reason) in [
+            (
+                "localhost:31001",
+                "it has a port: give localhost as host, and 31001 as the setting port",
+            ),
+            ("127.0.0.1:1", "give 127.0.0.1 as host, and 1 as"),
+            ("[::1]:1", "give ::1 as host, and 1 as"),
+            ("[::1]", "it has brackets: give ::1"),
+            (":1", "it is a port without a host: give 1 as the setting port"),
+            ("http://h", "it is a URL"),
+            ("./tyrant.sock", "the setting unix listens on a Unix socket"),
+            ("", "an address is required"),
+        ] {
+            let error = text.parse::<Host>().unwrap_err();
+            assert!(error.contains(reason), "{text}: {error}");
         }
     }
 

@@ -267,7 +267,7 @@ fn a_login_at_a_master_takes_tls_or_a_word() {
     let error = fail("tyrant", &check);
     assert!(error.contains("tyrant.toml:2: master-credentials: requires master-tls"), "{error}");
     for further in [
-        "master = '127.0.0.1:1978'",
+        "master = '127.0.0.1:1979'",
         "master = '192.0.2.1:1978'\nmaster-plain-login = true",
         "master = '192.0.2.1:1978'\nmaster-tls = true\nmaster-tls-insecure = true",
     ] {

@@ -232,6 +232,23 @@ fn follow_warns_of_a_ring_in_which_nobody_writes() {
 }
 
 #[test]
+fn a_server_that_is_told_to_follow_itself_stops_with_the_reason() {
+    for (options, reason) in [
+        (
+            &["--update-log", "ulog"][..],
+            "it is this server itself, by the identity of its update log",
+        ),
+        (&[], "the master has the id of this server, 1: give one of them another --server-id"),
+    ] {
+        let options = [&["--server-id", "1", "--allow-setmst"], options].concat();
+        let server = Server::tyrant("*", &options);
+        let port = server.port.to_string();
+        succeed("tcrmgr", &["setmst", "-port", &port, "-mport", &port, "127.0.0.1", "127.0.0.1"]);
+        wait_for(reason, || server.log().contains(reason).then_some(()));
+    }
+}
+
+#[test]
 fn a_replica_that_its_master_refuses_is_told_the_remedy_and_shown() {
     let serve = |id: &str, seed: &str| {
         let options = ["--update-log", "ulog", "--allow-setmst", "--server-id", id, "--seed", seed];

@@ -1,6 +1,6 @@
 //! `tyrant serve`: start, signals, log and access.
 
-use crate::process::{Server, exchange, fail, free_port, misuse, run, succeed, wait_for};
+use crate::process::{Server, exchange, fail, feed_in, free_port, misuse, run, succeed, wait_for};
 use rustix::process::Signal;
 use std::os::unix::net::UnixStream;
 
@@ -155,6 +155,41 @@ fn this_machine_alone_is_the_default_and_the_log_says_so() {
     assert!(!Server::tyrant("*", &[]).log().contains("only this machine"));
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn a_server_that_other_machines_reach_warns_of_what_they_can_do() {
+    let everyone = |port: u16| {
+        format!(
+            "every machine that reaches 0.0.0.0:{port} can read and write all records, as there \
+             are no users: set users (\"tyrant user add\" makes the file), tls-cert and tls-key, or \
+             leave host out"
+        )
+    };
+    let open = "database = \"*\"\nport = PORT\nhost = \"0.0.0.0\"\n";
+    let server = Server::configured(open, &[]);
+    let warnings = |log: String| -> Vec<String> {
+        let lines = log.lines().filter_map(|line| line.split_once("\tWARN\t"));
+        lines.map(|(_, text)| text.to_owned()).collect()
+    };
+    assert_eq!(warnings(server.log()), [everyone(server.port)]);
+    assert_eq!(warnings(Server::tyrant("*", &["--unix", "socket"]).log()), [""; 0]);
+    let folder = server.folder.path();
+    let add = ["user", "add", "ann", "--no-password", "--users", "users"];
+    assert!(feed_in(folder, "tyrant", &add, "").status.success());
+    let users = folder.join("users").display().to_string();
+    let with_users = Server::configured(open, &["--users", &users]);
+    let port = with_users.port;
+    let clear = format!(
+        "clients that log in at 0.0.0.0:{port} send passwords that anyone in between can read: set \
+         tls-cert and tls-key"
+    );
+    assert_eq!(warnings(with_users.log()), [clear]);
+    std::fs::write(folder.join("t.toml"), open.replace("PORT", "7")).unwrap();
+    let check = feed_in(folder, "tyrant", &["config", "--check", "t.toml"], "");
+    assert!(check.status.success());
+    let warning = String::from_utf8(check.stderr).unwrap();
+    assert_eq!(warning, format!("t.toml: warning: {}\n", everyone(7)));
 }
 
 #[test]

@@ -56,7 +56,11 @@ impl Credentials {
     pub fn read(path: &Path) -> std::result::Result<Self, CredentialsError> {
         let io = |source| CredentialsError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(io)?;
-        if file.metadata().map_err(io)?.mode() & FORBIDDEN_MODE != 0 {
+        let metadata = file.metadata().map_err(io)?;
+        if metadata.is_dir() {
+            return Err(io(io::ErrorKind::IsADirectory.into()));
+        }
+        if metadata.mode() & FORBIDDEN_MODE != 0 {
             return Err(CredentialsError::Permissions(path.to_owned()));
         }
         let mut text = String::new();

@@ -5,8 +5,10 @@ use crate::ops::scrub::{SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
 use crate::processors;
 use crate::update_log;
 use crate::{ChosenEvents, ClientPaths, CommandMask, Dialect, Following, SemiSyncSettings, Users};
+use crate::{Error, Result};
 use cabinet::UsableMemory;
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +40,34 @@ impl Endpoint {
             Self::Loopback { port } | Self::Tcp { port, .. } => Some(*port),
             Self::Unix(_) => None,
         }
+    }
+
+    /// Returns whether a connection to `host` and `port` reaches this endpoint. No name is looked up
+    /// but `localhost`.
+    fn is_reached_at(&self, host: &str, port: u16) -> bool {
+        let own = match self {
+            _ if port == 0 || self.port() != Some(port) => return false,
+            Self::Loopback { .. } => Some("localhost"),
+            Self::Tcp { host, .. } => host.as_deref(),
+            Self::Unix(_) => return false,
+        };
+        let (own, asked) = (own.unwrap_or("::"), addresses(host));
+        let is_of_machine = |address: &IpAddr| UdpSocket::bind((*address, 0)).is_ok();
+        own == host
+            || match addresses(own)[..] {
+                [all] if all.is_unspecified() => asked
+                    .iter()
+                    .any(|address| (all.is_ipv6() || address.is_ipv4()) && is_of_machine(address)),
+                ref own => own.iter().any(|address| asked.contains(address)),
+            }
+    }
+}
+
+/// Returns the addresses of a host that are known without a lookup.
+fn addresses(host: &str) -> Vec<IpAddr> {
+    match host {
+        "localhost" => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+        _ => host.parse().into_iter().collect(),
     }
 }
 
@@ -182,6 +212,17 @@ impl Config {
         };
         let tls = self.tls.iter().flat_map(|tls| &tls.listen);
         self.listen.iter().chain(tls).find_map(port).unwrap_or(0)
+    }
+
+    /// Fails if the master to follow is this server, as far as its address tells.
+    pub fn check_master(&self) -> Result<()> {
+        let Some(master) = &self.following.master else { return Ok(()) };
+        let tls = self.tls.iter().flat_map(|tls| &tls.listen);
+        let mut own = self.listen.iter().chain(tls);
+        match own.any(|endpoint| endpoint.is_reached_at(&master.host, master.port)) {
+            true => Err(Error::OwnMaster(master.clone())),
+            false => Ok(()),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Errors of a server as a whole.
 
-use crate::Endpoint;
+use crate::{Endpoint, Master};
 
 /// Result of starting or running a server.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -33,6 +33,9 @@ pub enum Error {
          one with --server-id (ttserver: -sid)"
     )]
     ServerId(u32),
+    /// The master to follow is the server itself.
+    #[error("{0} is the address of this server itself: name the server to follow, or no master")]
+    OwnMaster(Master),
     /// Semi-synchronous replication has no update log, or no replicas to wait for.
     #[error("waiting for replicas requires an update log and at least one replica")]
     SemiSync,

@@ -97,7 +97,25 @@ mod tests {
                 "tyrant serve --webdav=maybe",
                 ": true or false is required\n\n  tip: for example --webdav=",
             ),
-            ("tyrant serve --server-id 70000", ": a number from 0 to 65535 is required\n"),
+            (
+                "tyrant serve --server-id 70000",
+                ": a number from 1 to 65535, or 0 for none, is required\n\n  tip: for example \
+                 --server-id 1\n",
+            ),
+            ("tyrant serve --idle-timeout x", "tip: for example --idle-timeout 300\n"),
+            ("tyrant serve --webdav=x", "tip: for example --webdav=true\n"),
+            (
+                "tyrant serve --users ",
+                "a path is required; without one, leave it out\n\n  tip: for ",
+            ),
+            ("tyrant serve --run-as ", ": a text is required"),
+            ("tyrant serve ", "'' for '[DB]': the name of a database is required"),
+            ("tyrant --port 0 ", "'' for '[DB]': the name of a database is required"),
+            ("tyrant serve --host ", "'' for '--host <ADDRESS>': an address is required"),
+            ("tyrant serve --host localhost:31001", "give localhost as host, and 31001 as"),
+            ("tyrant copy ", "a value is required for '<PATH>'"),
+            ("tyrant get a --user ", "a value is required for '--user <NAME>'"),
+            ("tyrant import x.tsv --into ", "a value is required for '--into <NAME>'"),
         ];
         for (line, part) in rows {
             let error = parsed(line).unwrap_err();

@@ -1,6 +1,7 @@
 //! `serve` without its name: `tyrant --port 2000 casket.tcb`.
 
 use super::unknown_command;
+use crate::settings::is_file_of_settings;
 use cabinet::name::Kind;
 use clap::error::{Error, ErrorKind};
 use std::ffi::{OsStr, OsString};
@@ -42,8 +43,12 @@ fn is_command(command: &clap::Command, word: &OsStr) -> bool {
     word == "help" || command.find_subcommand(word).is_some()
 }
 
-/// Returns whether a word looks like the name of a database.
+/// Returns whether a word looks like the name of a database, or is what `serve` gives better advice
+/// on.
 fn is_database(word: &OsStr) -> bool {
+    if word.is_empty() || is_file_of_settings(Path::new(word)) {
+        return true;
+    }
     let path = word.as_bytes().split(|byte| *byte == b'#').next().unwrap_or_default();
     path.len() < word.len()
         || path.contains(&b'/')

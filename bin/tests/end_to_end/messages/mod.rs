@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// A row: the command line, the exit code, and parts that the message has. A name of the table
 /// stands for its value in both.
-type Row = (&'static str, i32, &'static [&'static str]);
+type Row<'r> = (&'r str, i32, &'r [&'r str]);
 
 /// Texts that only a programmer reads.
 const JARGON: [&str; 14] = [
@@ -48,13 +48,13 @@ impl<'a> Table<'a> {
     }
 
     /// Runs each row, and fails with all that say something else.
-    fn check(&self, rows: &[Row]) {
+    fn check(&self, rows: &[Row<'_>]) {
         let wrong: Vec<String> = rows.iter().filter_map(|row| self.flaw(row)).collect();
         assert!(wrong.is_empty(), "{} of {} rows:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
     }
 
     /// Returns what is wrong with the message of a row.
-    fn flaw(&self, (line, code, parts): &Row) -> Option<String> {
+    fn flaw(&self, (line, code, parts): &Row<'_>) -> Option<String> {
         let line = self.with_values(line);
         let (program, arguments) = line.split_once(' ').expect("a program and its arguments");
         let arguments: Vec<&str> = arguments.split(' ').collect();

@@ -224,7 +224,12 @@ fn a_table_and_a_fixed_length_database() {
         (
             "tyrant put-rows a.csv --server HERE",
             1,
-            &["no column \"key\", only \"a\"", "--key", "--new-keys"],
+            &["a.csv: the file has no column \"key\", only \"a\"", "--key", "--new-keys"],
+        ),
+        (
+            "tyrant put-rows - --server HERE",
+            1,
+            &["the standard input: there are no rows, and no header", "as in key,name,age"],
         ),
     ]);
     let server = Server::tyrant("casket.tcf", &[]);

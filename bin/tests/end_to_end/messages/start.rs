@@ -290,6 +290,79 @@ fn files_of_settings() {
 }
 
 #[test]
+fn a_path_of_another_kind_is_refused_by_the_check_as_by_the_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let long = format!("./{}", "s".repeat(120));
+    std::fs::create_dir(folder.path().join("folder")).expect("a folder");
+    write(folder.path().join("file"), "hello\n").expect("a file");
+    let log = "cannot open the update log";
+    let socket = "what is there is not a socket: choose another path";
+    let position = "cannot write the position file";
+    let settings: [(&str, &str, &[&str]); 15] = [
+        ("update-log", "file", &[log, "file: not a directory; check the path"]),
+        ("update-log", "file/x", &[log, "; check the path"]),
+        ("unix", "file", &["cannot listen on file", socket]),
+        ("unix", "folder", &["cannot listen on folder", socket]),
+        ("unix", "file/x", &["cannot listen on file/x: not a directory; check the path"]),
+        ("unix", &long, &["cannot listen on ./ss", "File name too long", "; check the path"]),
+        ("admin", "./folder", &["cannot listen on", socket]),
+        ("admin", "./file", &["cannot listen on", socket]),
+        ("pid", "folder", &["cannot read folder: Is a directory", "; name a file, not a folder"]),
+        ("pid", "file", &["file does not contain a process id: name another file"]),
+        ("log", "folder", &["cannot open the log folder: is a directory; name a file"]),
+        ("position-file", "folder", &[position, "folder: is a directory; name a file"]),
+        ("users", "folder", &["cannot read the users in folder: is a directory; name a file"]),
+        ("copy-dir", "file", &["file: not a directory; check the path"]),
+        ("master-credentials", "folder", &["folder: is a directory; name a file, not a folder"]),
+    ];
+    let table = Table::new(folder.path(), &[]);
+    for (setting, path, parts) in settings {
+        let text = format!("database = \"*\"\nserver-id = 1\nmaster = \"127.0.0.1:1\"\n");
+        let text = format!("{text}port = 0\n{setting} = \"{path}\"\n");
+        write(folder.path().join("f.toml"), text).expect("a file");
+        let place = format!("f.toml:5: {setting}: ");
+        let parts: Vec<&str> = std::iter::once(&*place).chain(parts.iter().copied()).collect();
+        table.check(&[
+            ("tyrant config --check f.toml", 1, &parts),
+            ("tyrant serve --config f.toml", 1, &parts),
+        ]);
+    }
+}
+
+#[test]
+fn a_server_does_not_follow_itself() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let free = free_port().to_string();
+    let own = "is the address of this server itself: name the server to follow, or no master";
+    let text = format!("database = \"*\"\nport = {free}\nserver-id = 1\nhost = \"0.0.0.0\"\n");
+    write(folder.path().join("f.toml"), format!("{text}master = \"127.0.0.1:{free}\"\n"))
+        .expect("a file");
+    let names = [("FREE", &*free), ("OWN", own)];
+    Table::new(folder.path(), &names).check(&[
+        (
+            "tyrant serve * --port FREE --server-id 1 --master 127.0.0.1:FREE",
+            2,
+            &["tyrant: master: 127.0.0.1:FREE OWN"],
+        ),
+        (
+            "tyrant serve * --port FREE --server-id 1 --master localhost:FREE",
+            2,
+            &["localhost:FREE OWN"],
+        ),
+        ("tyrant serve * --port FREE --server-id 1 --master [::1]:FREE", 2, &["[::1]:FREE OWN"]),
+        ("tyrant serve * --port FREE --host :: --server-id 1 --master 127.0.0.1:FREE", 2, &["OWN"]),
+        (
+            "tyrant serve * --port FREE --host a.invalid --server-id 1 --master a.invalid:FREE",
+            2,
+            &["OWN"],
+        ),
+        ("tyrant config --check f.toml", 1, &["f.toml:5: master: 127.0.0.1:FREE OWN"]),
+        ("tyrant serve --config f.toml", 1, &["f.toml:5: master: 127.0.0.1:FREE OWN"]),
+        ("ttserver -port FREE -sid 1 -mhost 127.0.0.1 -mport FREE *", 1, &["127.0.0.1:FREE OWN"]),
+    ]);
+}
+
+#[test]
 fn files_of_users() {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, text, mode) in [

@@ -337,7 +337,11 @@ impl UserEntry {
 fn read_text(path: &Path) -> Result<String, UsersError> {
     let io = |source| UsersError::Io { path: path.to_owned(), source };
     let file = open_file(path).map_err(io)?;
-    if file.metadata().map_err(io)?.mode() & FORBIDDEN_MODE != 0 {
+    let metadata = file.metadata().map_err(io)?;
+    if metadata.is_dir() {
+        return Err(io(ErrorKind::IsADirectory.into()));
+    }
+    if metadata.mode() & FORBIDDEN_MODE != 0 {
         return Err(UsersError::Permissions(path.to_owned()));
     }
     let mut text = Vec::new();

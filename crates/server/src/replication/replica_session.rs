@@ -98,6 +98,23 @@ impl ReplicaSession<'_> {
         !self.follower.is_under(self.generation)
     }
 
+    /// Returns the end for a master of this project that has the id of this server, and an update
+    /// log with this identity, if any.
+    fn same_id(&self, server_id: u32, identity: Option<String>) -> End {
+        let own = self.served.update_log.as_ref().and_then(|log| log.identity());
+        if identity.is_some() && identity == own {
+            return End::Halted(
+                "it is this server itself, by the identity of its update log: name the server to \
+                 follow, or no master"
+                    .into(),
+            );
+        }
+        End::Lost(format!(
+            "the master has the id of this server, {server_id}: give one of them another \
+             --server-id, or name another master if it is this server itself"
+        ))
+    }
+
     /// Returns the options to request from a master of this project.
     fn options(
         &self,
@@ -219,6 +236,9 @@ impl ReplicaSession<'_> {
         }
         let master_id = u16::try_from(link.server_id()?)
             .map_err(|_| End::Halted("the id of the master is not a server id".into()))?;
+        if is_extended && u32::from(master_id) == server_id {
+            return Err(self.same_id(server_id, identity));
+        }
         let own = self.own_progress(position.inexact());
         if options & RESUME != 0 {
             let own = own.clone();

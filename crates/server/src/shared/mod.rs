@@ -194,6 +194,7 @@ impl Shared {
         if takes_id && id == 0 {
             return Err(Error::ServerId(server_id));
         }
+        config.check_master()?;
         let log = match config.update_log.clone() {
             None => None,
             Some(settings) => {

@@ -115,12 +115,12 @@ impl Reloader {
         };
         let found = find(running, &databases);
         let name = |settings: &Settings| settings.database.clone().unwrap_or_default().0;
-        let (mut now, mut later) = (0, 0);
+        let (mut now, mut later) = (Vec::new(), Vec::new());
         let mut users = Vec::new();
         for (number, read) in databases.iter().enumerate() {
             if !found.contains(&Some(number)) {
                 tracing::warn!("reload: {} is new, and served after a restart", name(read));
-                later += 1;
+                add_name(&mut later, format!("database {}", name(read)));
             }
         }
         let several = running.len() > 1;
@@ -128,7 +128,7 @@ impl Reloader {
             let Some(number) = found else {
                 let name = name(running);
                 tracing::warn!("reload: {name} is not in the settings, but served until a restart");
-                later += 1;
+                add_name(&mut later, format!("database {name}"));
                 continue;
             };
             let of = if several { format!(" of {}", name(running)) } else { String::new() };
@@ -143,9 +143,9 @@ impl Reloader {
             }
             handle.reload(&config);
             // They are in effect when the log says so.
-            for Difference { line, is_live } in differences(running, &databases[number]) {
+            for Difference { name, line, is_live } in differences(running, &databases[number]) {
                 tracing::info!("reload{of}: {line}");
-                *(if is_live { &mut now } else { &mut later }) += 1;
+                add_name(if is_live { &mut now } else { &mut later }, name + &of);
             }
             running.take_live(&databases[number]);
         }
@@ -156,10 +156,14 @@ impl Reloader {
         if let (Some(monitor), Some(settings)) = (&self.monitor, databases.first()) {
             monitor.set_limits(settings.readiness_limits());
         }
-        report.add(match (now, later) {
-            (0, 0) => "no setting has changed".to_owned(),
-            _ => format!("settings changed: {now} now, {later} after a restart"),
-        });
+        let parts = [(now, "changed now"), (later, "changed after a restart")];
+        let parts = parts.into_iter().filter(|(names, _)| !names.is_empty());
+        let parts: Vec<String> =
+            parts.map(|(names, when)| format!("{when}: {}", names.join(", "))).collect();
+        match parts.is_empty() {
+            true => report.add("no setting has changed"),
+            false => parts.into_iter().for_each(|part| report.add(part)),
+        }
         users.into_iter().for_each(|users| report.add(users));
     }
 
@@ -216,8 +220,16 @@ fn find(running: &[Settings], read: &[Settings]) -> Vec<Option<usize>> {
     found
 }
 
+/// Adds the name of a setting. Databases may have it in common.
+fn add_name(names: &mut Vec<String>, name: String) {
+    if !names.contains(&name) {
+        names.push(name);
+    }
+}
+
 /// A setting that differs, as a line.
 struct Difference {
+    name: String,
     line: String,
     is_live: bool,
 }
@@ -236,7 +248,7 @@ fn differences(running: &Settings, read: &Settings) -> Vec<Difference> {
                 true => format!("{name} is {after}, was {before}"),
                 false => format!("{name} stays {before} until a restart, then {after}"),
             };
-            Difference { line, is_live: setting.is_live }
+            Difference { name, line, is_live: setting.is_live }
         })
         .collect()
 }

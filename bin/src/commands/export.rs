@@ -1,5 +1,6 @@
 //! `tyrant export`: writes the records of a database or file as lines, or to a Redis server.
 
+use crate::cluster;
 use crate::errors::{require, require_database, wrong_command_line};
 use crate::output::Quiet;
 use crate::plural::counted;
@@ -18,13 +19,17 @@ use server::{OwnMediaTypes, count_records, front_end_name, hidden_in};
 use std::cell::RefCell;
 use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Bytes of lines that are written at once.
 const OUTPUT_BYTES: usize = 256 << 10;
 
 /// Records after which the progress is told of them.
 const ADVANCED_AT_ONCE: u64 = 64;
+
+/// The way to the records of a running server.
+pub(super) const OF_SERVER: &str = "the records of a running server are exported from a copy, which \
+    \"tyrant copy PATH\" makes on its machine, or \"tyrant import redis://HOST:PORT --into NAME\" here";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -64,6 +69,15 @@ pub(super) struct Export {
 
 impl Export {
     pub(super) fn run(&self) -> Result<()> {
+        let is_server = RedisUrl::is_url(&self.database)
+            || RedisUrl::meant_by(&self.database).is_some()
+                && !cluster::is_cluster_name(&self.database);
+        if is_server && !Path::new(&self.database).exists() {
+            return Err(wrong_command_line(format_args!(
+                "{} is a server, and export reads a database: {OF_SERVER}",
+                self.database
+            )));
+        }
         if let Some(url) = &self.to {
             return self.store_in(&RedisUrl::parse(url)?);
         }

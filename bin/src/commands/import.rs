@@ -1,6 +1,7 @@
 //! `tyrant import`: imports files, or the strings of a Redis server, into a database.
 
-use crate::errors::{require, require_file};
+use crate::cluster;
+use crate::errors::{require, require_file, wrong_command_line};
 use crate::output::Quiet;
 use crate::plural::counted;
 use crate::remote::{RedisUrl, SecurityArgument};
@@ -23,6 +24,10 @@ use std::sync::Arc;
 
 /// Advice after an import that was interrupted.
 const AGAIN: &str = "the same command imports all of them again";
+
+/// The way of files into a running server.
+pub(super) const FILES_INTO_SERVER: &str = "files are imported into a database on disk, and \"tyrant \
+    export NAME --to redis://HOST:PORT\" copies that into a running server";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -114,23 +119,47 @@ impl Import {
                 return imported;
             }
         }
-        let target = target.lock();
-        target.database().sync()?;
-        let records = count_records(target.database())?;
-        let records = counted(records, "record", "records");
-        say!("{records} in {}", specification.path.display());
-        lacking.conclude(target.id_limits())
+        let opened = target.lock();
+        opened.database().sync()?;
+        let records = count_records(opened.database())?;
+        let conclusion = lacking.conclude(opened.id_limits());
+        drop(opened);
+        drop(target);
+        // An empty file of Tokyo Cabinet is an empty database.
+        let made = if first.is_none() { made } else { MadeDatabase::default() };
+        made.conclude(&specification.path, records);
+        conclusion
     }
 
     /// Returns the Redis server to import from, if the command names one.
     fn redis_server(&self) -> Result<Option<RedisUrl>> {
+        let meant = |text: &str| {
+            let is_absent = !Path::new(text).exists() && !cluster::is_cluster_name(text);
+            RedisUrl::meant_by(text).filter(|_| is_absent)
+        };
+        for file in self.files.iter().filter_map(|file| file.to_str()) {
+            if let Some(url) = meant(file) {
+                return Err(wrong_command_line(format_args!(
+                    "there is no file {file}: a running server is named by its URL, {url}, with TLS \
+                     rediss://"
+                )));
+            }
+        }
+        if let Some(url) = meant(&self.into) {
+            return Err(wrong_command_line(format_args!(
+                "{} is not the name of a database: a running server is named by its URL, {url}, into \
+                 which the records of another server are imported; {FILES_INTO_SERVER}",
+                self.into
+            )));
+        }
         let mut urls = self.files.iter().filter_map(|file| file.to_str());
         let Some(url) = urls.find(|file| RedisUrl::is_url(file)) else {
             require(
                 self.cursor == 0 && !self.security.is_given() && !RedisUrl::is_url(&self.into),
-                "--cursor, the options of connections and a redis:// URL after --into belong to an \
-                 import from a Redis server; for files, import into a database, and copy that by \
-                 \"tyrant export NAME --to URL\"",
+                format_args!(
+                    "--cursor, the options of connections and a redis:// URL after --into belong to \
+                     an import from a Redis server; {FILES_INTO_SERVER}"
+                ),
             )?;
             return Ok(None);
         };

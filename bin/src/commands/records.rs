@@ -175,7 +175,9 @@ impl Run for Put {
             return if server.put_keep(&key, &value)? {
                 Ok(())
             } else {
-                Err(server.failure(format_args!("the key {} has a record", quoted(&key))))
+                Err(server.refused("put").unwrap_or_else(|| {
+                    server.failure(format_args!("the key {} has a record", quoted(&key)))
+                }))
             };
         }
         if self.append {
@@ -222,6 +224,9 @@ impl Run for Touch {
         let key = self.form.read(&self.key)?;
         if server.touch(&key, self.seconds)? {
             return server.confirm("touch");
+        }
+        if let Some(error) = server.refused("touch") {
+            return Err(error);
         }
         // The protocol has one reply for all failures.
         Err(match server.value_size(&key)? {
@@ -272,6 +277,9 @@ impl Run for Incr {
         let key = self.form.read(&self.key)?;
         let initial = self.initial.map(|number| (number, self.expire));
         let Some(sum) = server.increment(&key, self.addend, initial)? else {
+            if let Some(error) = server.refused("incr") {
+                return Err(error);
+            }
             // The protocol has one reply for all failures.
             return Err(match initial {
                 None if server.value_size(&key)?.is_none() => server.failure(format_args!(
@@ -320,12 +328,14 @@ impl Run for Out {
         match &absent[..] {
             [] => Ok(()),
             [key] => Err(server.missing("out", key)),
-            [first, ..] => Err(server.failure(format_args!(
-                "{} of {} keys have no record, the first is {}",
-                absent.len(),
-                self.keys.len(),
-                quoted(first)
-            ))),
+            [first, ..] => Err(server.refused("out").unwrap_or_else(|| {
+                server.failure(format_args!(
+                    "{} of {} keys have no record, the first is {}",
+                    absent.len(),
+                    self.keys.len(),
+                    quoted(first)
+                ))
+            })),
         }
     }
 }

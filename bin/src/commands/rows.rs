@@ -78,7 +78,9 @@ impl Run for PutRow {
         } else if !self.keep {
             server.put_row(key, &columns)?;
         } else if !server.put_row_keep(key, &columns)? {
-            return Err(server.failure(format_args!("the key {} has a row", quoted(key))));
+            return Err(server.refused("put-row").unwrap_or_else(|| {
+                server.failure(format_args!("the key {} has a row", quoted(key)))
+            }));
         }
         server.confirm("put-row")?;
         if let Some(key) = &new_key {

@@ -310,7 +310,18 @@ impl User {
     }
 }
 
-/// Fails if the command line gives a user a name or rights that none may have.
+/// Fails if the command line gives a user a name or rights that none may have. A blank around a
+/// right or before its prefix is one of a list with blanks.
 fn check_flaw(user: &UserEntry) -> Result<()> {
+    let is_spaced = |right: &&String| {
+        let parts = right.split_once(':').unwrap_or((right, ""));
+        right.trim() != *right || parts.0.trim() != parts.0 || parts.1.trim() != parts.1
+    };
+    if let Some(right) = user.rights.iter().find(is_spaced) {
+        return Err(wrong_command_line(format_args!(
+            "the right {right:?} has a blank at an end: rights are separated by commas alone, as in \
+             read,write:log: and a blank of a prefix is written \\x20"
+        )));
+    }
     user.flaw().map_or(Ok(()), |flaw| Err(wrong_command_line(format_args!("the user {flaw}"))))
 }

@@ -11,14 +11,21 @@ use wire::replication::ADMISSION;
 const SUCCESS: &str = "0";
 const INVALID: &str = "2";
 /// Beginnings of the texts of codes, before a reason.
-const FAILURE_NAMES: [&str; 2] = ["invalid operation: ", "write error: "];
+const FAILURE_NAMES: [&str; 3] = ["invalid operation: ", "write error: ", "miscellaneous error: "];
 pub(crate) const NO_PERMISSION: &str = "4";
+/// Codes of commands that the server refuses, of which some have the reply for a missing record.
+const REFUSALS: [&str; 3] = [NO_PERMISSION, "14", "9999"];
+/// Part of the reason of a refusal while too few replicas acknowledge changes.
+const LACKS_REPLICAS: &str = " changes: retry once ";
 /// The beginning of the text of that code, before a reason.
 const PERMISSION_NAME: &str = "no permission: ";
 /// The beginning of the reason of a refusal for lack of a right.
 const LACKS_RIGHT: &str = "the user lacks the right ";
 /// Part of the reason of a refusal by the mask.
 const MASKS_MISC: &str = "the server masks misc";
+/// State of a change that the server has made without its replicas, and what to do.
+const UNCONFIRMED: &str = "not confirmed by replicas in time: \"tyrant replicas\" lists them, and the \
+    server refuses further changes until they have caught up";
 const DAMAGED: [&str; 2] = ["6", "13"];
 
 impl Server {
@@ -76,15 +83,18 @@ impl Server {
                 // Tokyo Tyrant's name of the failure says less than the reason after it.
                 let name = FAILURE_NAMES.into_iter().find(|name| reason.starts_with(name));
                 let reason = &reason[name.map_or(0, str::len)..];
+                if reason.contains(LACKS_REPLICAS) {
+                    return format!(
+                        "the server refuses {command}, and has changed nothing: {reason}; \"tyrant \
+                         replicas\" lists them"
+                    );
+                }
                 format!("{command} failed: {reason}")
             }
             _ if self.masks_misc() => {
                 format!("the server refuses {command}: it masks misc, so it tells no reason")
             }
-            _ if self.awaits_replicas() => format!(
-                "{command} is done on this server, but not confirmed by replicas in time: \
-                 \"tyrant replicas\" lists them"
-            ),
+            _ if self.awaits_replicas() => unconfirmed(command),
             _ => format!(
                 "the server refuses {command} without a reason, though it may be done: look at the \
                  record, and at the server's log"
@@ -108,8 +118,16 @@ impl Server {
 
     /// Returns the error of a command that found no record because the server refused it.
     pub(crate) fn refused(&self, command: &str) -> Option<anyhow::Error> {
-        let (code, _) = self.last_failure()?;
-        (code == NO_PERMISSION).then(|| self.failure(self.refusal(command)))
+        let Some(elements) = error_elements(self) else {
+            // It has closed the connection of a change that no replica has confirmed.
+            return self.awaits_replicas().then(|| {
+                self.failure(format_args!(
+                    "{command} may be done on this server, but is {UNCONFIRMED}"
+                ))
+            });
+        };
+        let (code, _) = failure_of(&elements)?;
+        REFUSALS.contains(&&*code).then(|| self.failure(self.refusal(command)))
     }
 
     /// Returns why the server closed the connection. It does so for a record that it cannot read,
@@ -124,6 +142,7 @@ impl Server {
                  finds the damage",
                 self.address()
             ),
+            _ if self.awaits_replicas() => unconfirmed(command),
             _ => format!(
                 "the server closed the connection during {command}: its limits (--timeout, \
                  --reply-bytes-max, ...) may forbid it, or its log may tell"
@@ -161,7 +180,15 @@ impl Server {
 
 /// Returns Tokyo Tyrant's code of the last failure on a connection, and its text.
 pub(crate) fn last_failure(client: &Client) -> Option<(String, String)> {
-    let elements = error_elements(client)?;
+    failure_of(&error_elements(client)?)
+}
+
+/// Returns the error of a change that the server has made, and replicas have not confirmed.
+fn unconfirmed(command: &str) -> String {
+    format!("{command} is done on this server, but {UNCONFIRMED}")
+}
+
+fn failure_of(elements: &[Vec<u8>]) -> Option<(String, String)> {
     let text = bytes::one_line(elements.first()?);
     let (code, reason) = text.split_once(": ")?;
     // A mask or the state of a replica refuses as well, which is no matter of permission.

@@ -5,18 +5,22 @@ use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
+use wire::http::reply;
 
 /// Longest wait for each step.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Most bytes of the reply that are looked at.
-const REPLY_BYTES_MAX: usize = 64;
+const REPLY_BYTES_MAX: usize = 512;
 
 /// A line that servers of several protocols answer.
 const QUESTION: &[u8] = b"version\r\n";
 
 /// A server that does not talk without TLS.
 pub(super) const EXPECTS_TLS: &str = "a server that expects TLS";
+
+/// The listener of a tyrant server for metrics, which has no records.
+pub(super) const ADMIN_LISTENER: &str = "the admin listener of a tyrant server";
 
 /// Returns what the server at an address is, if it is not a tyrant server and its reply to a line
 /// of text reveals it.
@@ -47,15 +51,19 @@ fn ask(mut stream: impl Read + Write) -> Vec<u8> {
     reply
 }
 
-fn name(reply: &[u8]) -> Option<&'static str> {
-    let begins = |text: &[u8]| reply.starts_with(text);
+fn name(answer: &[u8]) -> Option<&'static str> {
+    let begins = |text: &[u8]| answer.starts_with(text);
     if begins(b"VERSION ") {
-        let is_tyrant = reply.windows(6).any(|window| window == b"tyrant");
+        let is_tyrant = answer.windows(6).any(|window| window == b"tyrant");
         return (!is_tyrant).then_some("a memcached server");
     }
     // An alert or a handshake of TLS, or the refusal of a tyrant server.
     if begins(&[0x15, 3]) || begins(&[0x16, 3]) || begins(b"SERVER_ERROR this port requires TLS") {
         return Some(EXPECTS_TLS);
+    }
+    let admin = format!("\r\nServer: {}\r\n", reply::ADMIN_LISTENER);
+    if begins(b"HTTP/") && answer.windows(admin.len()).any(|window| window == admin.as_bytes()) {
+        return Some(ADMIN_LISTENER);
     }
     [
         (&b"-"[..], "a Redis server"),
@@ -80,6 +88,10 @@ mod tests {
             (b"-ERR unknown command 'version'\r\n", Some("a Redis server")),
             (b"-NOAUTH Authentication required.\r\n", Some("a Redis server")),
             (b"HTTP/1.1 400 Bad Request\r\n", Some("a web server")),
+            (
+                b"HTTP/1.1 400 Bad Request\r\nContent-Length: 1\r\nServer: tyrant-admin\r\n\r\n",
+                Some("the admin listener of a tyrant server"),
+            ),
             (b"SSH-2.0-OpenSSH_9.6\r\n", Some("an SSH server")),
             (&[0x15, 3, 1, 0, 2, 2, 70], Some("a server that expects TLS")),
             (b"SERVER_ERROR this port requires TLS\r\n", Some("a server that expects TLS")),

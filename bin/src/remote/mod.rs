@@ -228,6 +228,12 @@ impl Server {
             if other == identify::EXPECTS_TLS {
                 bail!("{address} is {other}: add --tls, or --tls-ca FILE with its authority");
             }
+            if other == identify::ADMIN_LISTENER {
+                bail!(
+                    "{address} is {other}, which has no records: name the port of a database with \
+                     --server or {SERVER_VARIABLE}"
+                );
+            }
             bail!("{address} is {other}: name a tyrant server with --server or {SERVER_VARIABLE}");
         }
         match cause.kind() {

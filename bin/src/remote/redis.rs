@@ -1,7 +1,7 @@
 //! URLs of servers of Redis's protocol: `redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`, with
 //! TLS `rediss://`.
 
-use super::{SecurityArgument, cannot_connect, has_port, login};
+use super::{SecurityArgument, cannot_connect, has_port, identify, login};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use client::{Address, Credentials, Error, RedisConnection, Settings};
 use std::fmt;
@@ -16,6 +16,10 @@ const FORM: &str = "redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]";
 /// Port without another one in the URL.
 const DEFAULT_PORT: u16 = 6379;
 
+/// Part of the reply of a tyrant server that takes TLS alone.
+const REQUIRES_TLS: &str = "requires TLS";
+/// Part of the error of a handshake with a port without TLS.
+const NO_TLS: &str = "does not speak TLS";
 /// URL of a server of Redis's protocol. `Display` shows no password.
 pub(crate) struct RedisUrl {
     is_tls: bool,
@@ -32,6 +36,17 @@ impl RedisUrl {
         SCHEMES.iter().any(|scheme| text.starts_with(scheme))
     }
 
+    /// Returns the URL that a text without one may stand for: a host with a port, or another URL.
+    pub(crate) fn meant_by(text: &str) -> Option<String> {
+        if let Some((_, rest)) = text.split_once("://") {
+            let host = rest.split('/').next().unwrap_or_default();
+            return (!Self::is_url(text)).then(|| format!("redis://{host}"));
+        }
+        let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+        let is_address = matches!(port, Some(Ok(_))) && !text.contains(['/', '#']);
+        is_address.then(|| format!("redis://{text}"))
+    }
+
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let is_tls = text.starts_with(SCHEMES[1]);
         let rest = text.strip_prefix(SCHEMES[usize::from(is_tls)]).unwrap_or(text);
@@ -39,9 +54,10 @@ impl RedisUrl {
         let shown = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
         let wrong = || format!("{shown:?} is not the end of a URL of the form {FORM}");
         let (place, database) = rest.split_once('/').unwrap_or((rest, ""));
+        ensure!(Self::is_url(text) || !text.contains("://"), wrong());
         let database = match database {
             "" => 0,
-            number => number.parse().with_context(wrong)?,
+            number => number.parse().ok().with_context(wrong)?,
         };
         let (user, password, place) = match place.rsplit_once('@') {
             None => (None, None, place),
@@ -54,7 +70,7 @@ impl RedisUrl {
         let has_login = user.as_deref() != Some("") || password.is_some();
         ensure!(has_login, "the URL has neither a user nor a password before the @");
         let port = if has_port(place) { String::new() } else { format!(":{DEFAULT_PORT}") };
-        let address = format!("{place}{port}").parse().with_context(wrong)?;
+        let address = format!("{place}{port}").parse().ok().with_context(wrong)?;
         Ok(Self { is_tls, user, password, address, database })
     }
 
@@ -85,6 +101,9 @@ impl RedisUrl {
                      the URL with rediss://, or give --allow-plain-login on a private network"
                 ),
                 Error::ConnectionRefused(cause) => anyhow!("cannot connect to {self}: {cause}"),
+                Error::Handshake(cause) if cause.to_string().contains(NO_TLS) => {
+                    anyhow!("{self} does not speak TLS: begin the URL with redis://")
+                }
                 error => cannot_connect(&address, &error),
             })?;
         // A server that requires a login, or speaks another protocol, fails here.
@@ -97,12 +116,27 @@ impl RedisUrl {
                      `default` for a password alone ({text})"
                 )
             }
+            Err(Error::Replied(text)) if text.contains(REQUIRES_TLS) => {
+                bail!(self.requires_tls())
+            }
             Err(Error::Replied(text)) => bail!("{self} cannot be used: {text}"),
             Err(Error::Send(cause) | Error::Receive(cause)) => {
-                bail!("{self} does not reply as a server of Redis's protocol: {cause}")
+                // Over TLS that question would tell nothing.
+                match identify::other_server(&self.address).filter(|_| !self.is_tls) {
+                    Some(identify::EXPECTS_TLS) => bail!(self.requires_tls()),
+                    Some(other) => bail!("{self} is {other}, not one of Redis's protocol"),
+                    None => bail!("{self} does not reply as a server of Redis's protocol: {cause}"),
+                }
             }
             Err(error) => Err(error).context(format!("cannot use {self}")),
         }
+    }
+
+    fn requires_tls(&self) -> String {
+        format!(
+            "{self} requires TLS: begin the URL with rediss://, and name the file of its authority with \
+             --tls-ca FILE unless the system has it"
+        )
     }
 
     fn login(&self) -> Result<Option<Credentials>> {
@@ -151,6 +185,17 @@ mod tests {
             assert_eq!((url.user.as_deref(), url.password.as_deref()), (user, password), "{text}");
             assert!(RedisUrl::is_url(text));
         }
+        for (text, meant) in [
+            ("localhost:6379", Some("redis://localhost:6379")),
+            ("[::1]:1", Some("redis://[::1]:1")),
+            ("http://h:1/x", Some("redis://h:1")),
+            ("redis://h:1", None),
+            ("casket.tch", None),
+            ("./a:1", None),
+            ("a:b.tsv", None),
+        ] {
+            assert_eq!(RedisUrl::meant_by(text).as_deref(), meant, "{text}");
+        }
         let login = RedisUrl::parse("redis://a%3Ab:p@h").unwrap().login().unwrap();
         assert_eq!(login, Some(Credentials::new("a:b", "p")));
         assert!(!RedisUrl::is_url("redis.tch") && !RedisUrl::is_url("./redis://x"));
@@ -169,6 +214,7 @@ mod tests {
             "redis://h/65536",
             "redis://h/0?x=1",
             "redis://h:65536",
+            "http://u:secret@h",
         ] {
             let error = format!("{:#}", RedisUrl::parse(text).err().unwrap());
             assert!(!error.contains("secret"), "{error}");

@@ -1,12 +1,14 @@
 //! Import target: the database that records are imported into.
 
 use super::ids::IdLimits;
+use crate::plural::counted;
+use crate::say::say;
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::name::{Kind, Specification};
 use cabinet::table::{Row, RowView, Table};
 use cabinet::{Batch, Database, Meta, Side};
 use server::{media_type_flags, put_of_front_end};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Approximate bytes of keys and values per batch.
 const BATCH_BYTES: usize = 1 << 20;
@@ -24,7 +26,8 @@ struct Pending {
 }
 
 /// Whether a command makes the database that it writes to. One that it leaves empty is removed if
-/// the command fails.
+/// the command fails, or has read no records.
+#[derive(Default)]
 pub(crate) struct MadeDatabase(Option<PathBuf>);
 
 impl MadeDatabase {
@@ -40,6 +43,18 @@ impl MadeDatabase {
         if let Some(path) = &self.0 {
             // The failure of the command is what it reports.
             let _ = std::fs::remove_dir_all(path);
+        }
+    }
+
+    /// Prints how many records the database has, which must be closed. One that the command has
+    /// made is removed if it has none.
+    pub(crate) fn conclude(&self, path: &Path, records: u64) {
+        let shown = path.display();
+        if records > 0 || self.0.is_none() {
+            say!("{} in {shown}", counted(records, "record", "records"));
+        } else {
+            self.remove();
+            say!("no records were imported, so {shown} is not made");
         }
     }
 }

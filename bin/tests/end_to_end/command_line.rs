@@ -62,6 +62,17 @@ fn an_invalid_value_is_refused_with_its_place_and_a_valid_one() {
     let parts = ["'abc' for 'TYRANT_PORT of the environment'", "tip: for example TYRANT_PORT=1978"];
     refuse("casket.tch", &[variable], &parts);
     refuse("serve --port x", &[variable], &["'x' for '--port <PORT>'"]);
+    for (name, example) in [
+        ("TYRANT_USERS", "users"),
+        ("TYRANT_TLS_CERT", "server.pem"),
+        ("TYRANT_RUN_AS", "tyrant"),
+        ("TYRANT_HOST", "0.0.0.0"),
+        ("TYRANT_SERVER_ID", "1"),
+    ] {
+        let place = format!("'' for '{name} of the environment': a");
+        let tip = format!("tip: for example {name}={example}");
+        refuse("serve *", &[(name, "")], &[&place, " is required", &tip]);
+    }
     refuse("--expiry kep", &[], &["'kep' for '--expiry <HOW>'", "[possible values: keep, ignore]"]);
     let parts = ["'soon' for 'TYRANT_TIMEOUT of the environment'", "not a number of seconds"];
     refuse("serve", &[("TYRANT_TIMEOUT", "soon")], &parts);

@@ -1,6 +1,6 @@
 //! `tyrant import`, `export`, `inspect` and `serve --import`.
 
-use crate::process::{Server, fail, misuse, path, run, succeed};
+use crate::process::{Server, fail, feed_in, misuse, path, run, succeed};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{Read, Write};
@@ -516,6 +516,29 @@ fn read_only_commands_work_without_write_permission_and_change_nothing() {
         }
         to_all(&database, 0o755);
     }
+}
+
+#[test]
+fn an_import_without_records_makes_no_database() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("empty.tsv"), "").unwrap();
+    fs::write(folder.path().join("one.tsv"), "a\tb\n").unwrap();
+    let server = Server::tyrant("*", &[]);
+    let url = format!("redis://{}", server.address());
+    let import = |words: &[&str]| {
+        let output = feed_in(folder.path(), "tyrant", &[&["import"], words].concat(), "");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let nothing = "no records were imported, so a.tch is not made\n";
+    for from in [&["empty.tsv"][..], &["-", "--format", "jsonl"], &[&url]] {
+        let printed = import(&[from, &["--into", "a.tch"]].concat());
+        assert!(printed.ends_with(nothing), "{printed}");
+        assert!(!folder.path().join("a.tch").exists());
+    }
+    import(&["one.tsv", "--into", "a.tch"]);
+    let printed = import(&["empty.tsv", "--into", "a.tch"]);
+    assert!(printed.ends_with("\n1 record in a.tch\n"), "{printed}");
 }
 
 #[test]

@@ -820,7 +820,20 @@ fn a_change_that_no_replica_confirms_is_told_from_one_that_is_refused() {
     let first = put("1");
     assert!(first.contains("put is done on this server, but not confirmed by replicas"), "{first}");
     let second = put("2");
-    assert!(second.contains(": no replica acknowledges changes"), "{second}");
+    let refused =
+        "the server refuses put, and has changed nothing: no replica acknowledges changes";
+    assert!(second.contains(refused), "{second}");
+    // These have the reply for a record that is missing, or exists.
+    let address = server.address();
+    for line in ["out k", "incr k", "touch k 9", "put --keep other 1", "out k other"] {
+        let words: Vec<&str> = line.split(' ').chain(["--server", &address]).collect();
+        let error = fail("tyrant", &words);
+        assert!(error.contains("and has changed nothing: no replica"), "{line}: {error}");
+    }
     assert_eq!(succeed("tyrant", &["get", "k", "--server", &server.address()]), "1\n");
     wait_for("the warning", || server.log().contains("changes are refused: no").then_some(()));
+    // So has a change that was made.
+    let server = Server::tyrant("+", &[&options[..], &["--semi-sync-timeout", "0.5"]].concat());
+    let error = fail("tyrant", &["put", "--keep", "k", "1", "--server", &server.address()]);
+    assert!(error.contains("put may be done on this server, but is not confirmed by"), "{error}");
 }

@@ -64,6 +64,8 @@ fn users_are_added_changed_listed_and_removed() {
     for (arguments, expected) in [
         (&["add", "a:b"][..], "a colon"),
         (&["add", "dora", "--rights", "reads"], "none of read, write, admin"),
+        (&["add", "dora", "--rights", "read, write"], "the right \" write\" has a blank at an end"),
+        (&["rights", "ann", "--rights", "read: a"], "the right \"read: a\" has a blank at an end"),
         (&["rights", "ann", "--rights", "admin:a"], "about the server as a whole"),
     ] {
         let error = misuse(&user(arguments));

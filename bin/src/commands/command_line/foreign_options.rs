@@ -1,6 +1,9 @@
 //! Options of other programs, and commands below another one than was meant.
 
 use super::unknown_command;
+use crate::commands::export::OF_SERVER;
+use crate::commands::import::FILES_INTO_SERVER;
+use crate::errors::nearest;
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use std::ffi::OsString;
@@ -13,7 +16,6 @@ const SIZE: &str = "a limit of a database is in its name, as in casket.tch#capsi
 const NAME: &str = "the name of the database needs no option: tyrant serve folder/casket.tch";
 /// The place of a login's password.
 const PASSWORD: &str = "the password is in TYRANT_PASSWORD or --credentials FILE, or it is typed";
-
 /// The place of users.
 const USERS: &str = "a password belongs to a user: \"tyrant user add NAME\", and --users FILE";
 /// The place of a database's durability.
@@ -27,12 +29,6 @@ const TUNING: &str = "leave it out: it tunes memcached itself";
 const EXPIRE: &str = "--expire SECONDS";
 /// The place of patterns of keys.
 const PATTERN: &str = "--prefix PREFIX, or \"tyrant find PATTERN\" for a regular expression";
-/// The way to look into the database of a running server.
-const OF_SERVER: &str = "a running server is exported by \"tyrant import redis://HOST:PORT --into \
-    NAME\", and then \"tyrant export NAME\"; \"tyrant list --values\" prints its records";
-/// The way to import into a running server.
-const INTO_SERVER: &str = "files are imported into a database on disk, and that is copied into a \
-    running server: \"tyrant export NAME --to redis://HOST:PORT\"";
 /// A word in place of an option, whatever it is.
 const WORD: &str = "";
 
@@ -142,7 +138,7 @@ const MEANINGS: &[(&str, &str, &str)] = &[
     ("--requirepass", "users", USERS),
     ("--save", "database", DURABILITY),
     ("--server", "any-order", OF_SERVER),
-    ("--server", "no-check", INTO_SERVER),
+    ("--server", "no-check", FILES_INTO_SERVER),
     ("--slaveof", "master", "--master HOST:PORT"),
     ("--slowlog-log-slower-than", "slow-log-threshold", "--slow-log-threshold SECONDS"),
     ("--socket", "unix", "--unix PATH"),
@@ -166,6 +162,24 @@ const MEANINGS: &[(&str, &str, &str)] = &[
     (WORD, "rights", "rights follow --rights, with commas: --rights read,admin"),
 ];
 
+/// Words below a command that are none of it, each with the one that is meant. They count before
+/// the commands of their own that some of them are.
+const BELOW: &[(&str, &str, &str)] = &[
+    ("backup", "check", "verify"),
+    ("backup", "ls", "list"),
+    ("backup", "new", "create"),
+    ("backup", "show", "list"),
+    ("user", "create", "add"),
+    ("user", "get", "list"),
+    ("user", "grant", "rights"),
+    ("user", "info", "list"),
+    ("user", "ls", "list"),
+    ("user", "new", "add"),
+    ("user", "password", "passwd"),
+    ("user", "set", "rights"),
+    ("user", "show", "list"),
+];
+
 /// Replaces what the parser proposes for an unknown option, or for an unknown command below
 /// another one, by what is meant, if that is known.
 pub(super) fn explain(error: Error, command: &Command, words: &[OsString]) -> Error {
@@ -182,7 +196,13 @@ pub(super) fn explain(error: Error, command: &Command, words: &[OsString]) -> Er
         arguments.any(|argument| argument.get_id() == name || argument.get_long() == Some(name))
     };
     let text = if error.kind() == ErrorKind::InvalidSubcommand {
+        let name = invoked.get_name();
+        let known = BELOW.iter().find(|(one, word, _)| *one == name && *word == given);
         match command.find_subcommand(given) {
+            _ if known.is_some() => {
+                let meant = known.map_or("", |(_, _, meant)| *meant);
+                format!("{name} has no command {given:?}\n\n  tip: tyrant {name} {meant}")
+            }
             // An alias of another command means something else here.
             Some(own) if own.get_name() == given => format!(
                 "{} has no command {given:?}\n\n  tip: it is a command of its own: tyrant {}",
@@ -193,8 +213,14 @@ pub(super) fn explain(error: Error, command: &Command, words: &[OsString]) -> Er
             _ => {
                 let below = invoked.get_subcommands().map(Command::get_name);
                 let below: Vec<&str> = below.filter(|name| *name != "help").collect();
-                let (name, below) = (invoked.get_name(), below.join(", "));
-                format!("{name} has no command {given:?}; it has {below}")
+                match nearest(given, below.iter().copied()) {
+                    Some(meant) => {
+                        format!("{name} has no command {given:?}\n\n  tip: tyrant {name} {meant}")
+                    }
+                    None => {
+                        format!("{name} has no command {given:?}; it has {}", below.join(", "))
+                    }
+                }
             }
         }
     } else {
@@ -275,7 +301,7 @@ mod tests {
             ("tyrant tail -f", "tip: leave it out: tail waits for further changes"),
             ("tyrant tail -n 5", "tip: --max N\n"),
             ("tyrant export --server h:1", "\"tyrant import redis://HOST:PORT --into NAME\""),
-            ("tyrant import f --server h:1", "\"tyrant export NAME --to redis://HOST:PORT\""),
+            ("tyrant import f --server h:1", "export NAME --to redis://HOST:PORT\""),
             ("tyrant user rights ann admin", "tip: rights follow --rights, with commas"),
             ("tyrant user add ann read admin", "tip: rights follow --rights, with commas"),
             ("tyrant serve --replicaof=h:1", "tip: --master HOST:PORT\n"),
@@ -293,7 +319,12 @@ mod tests {
                 "tyrant backup delete a",
                 "backup has no command \"delete\"; it has create, list, verify, prune\n",
             ),
-            ("tyrant backup lst a", "backup has no command \"lst\"; it has create, list"),
+            ("tyrant backup lst a", "backup has no command \"lst\"\n\n  tip: tyrant backup list\n"),
+            ("tyrant backup check a", "tip: tyrant backup verify\n"),
+            ("tyrant user show ann", "user has no command \"show\"\n\n  tip: tyrant user list\n"),
+            ("tyrant user get ann", "tip: tyrant user list\n"),
+            ("tyrant user right ann", "tip: tyrant user rights\n"),
+            ("tyrant user password ann", "tip: tyrant user passwd\n"),
         ] {
             let error = parsed(line).expect_err(line);
             assert!(error.contains(tip), "{line}: {error}");

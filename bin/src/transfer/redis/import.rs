@@ -11,7 +11,7 @@ use crate::say::say;
 use crate::signals::Cleanup;
 use crate::transfer::ids::{IdLimits, Refused};
 use crate::transfer::progress::Progress;
-use crate::transfer::target::Target;
+use crate::transfer::target::{MadeDatabase, Target};
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::Meta;
 use cabinet::limits::KEY_BYTES_MAX;
@@ -20,6 +20,7 @@ use indicatif::HumanCount;
 use parking_lot::Mutex;
 use server::{count_records, hidden_in, stored_expiry};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Types of records that are told apart; those of further modules are counted together.
@@ -39,13 +40,35 @@ impl Import<'_> {
     pub(crate) fn run(&self) -> Result<()> {
         // Without a source no database is created.
         let mut source = self.from.connect(self.security, VALUE_BYTES_MAX).and_then(Source::new)?;
-        let copy = Arc::new(Mutex::new(Copy::new(self.sink()?, self.cursor)));
+        let (sink, database) = self.sink()?;
+        let copy = Arc::new(Mutex::new(Copy::new(sink, self.cursor)));
+        let copied = self.copy_all(&mut source, &copy);
+        let (stored, conclusion) = {
+            let copy = copy.lock();
+            (copy.stored(), copy.conclude())
+        };
+        drop(copy);
+        match (copied, database) {
+            (Ok(Some(records)), Some((made, path))) => made.conclude(&path, records),
+            (Ok(_), _) => {}
+            (Err(error), database) => {
+                if let Some((made, _)) = database.filter(|_| stored == 0) {
+                    made.remove();
+                }
+                return Err(error);
+            }
+        }
+        conclusion
+    }
+
+    /// Copies all records. Returns the number of those in the database, if they go into one.
+    fn copy_all(&self, source: &mut Source, copy: &Arc<Mutex<Copy>>) -> Result<Option<u64>> {
         let progress = match source.count()? {
             Some(count) => Progress::of_records("importing", count),
             None => Progress::of_some_records("importing"),
         };
-        let interruption = explain_interruption(&progress, &copy)?;
-        self.copy(&mut source, &copy, &progress).with_context(|| {
+        let interruption = explain_interruption(&progress, copy)?;
+        self.copy(source, copy, &progress).with_context(|| {
             let mut copy = copy.lock();
             // The first error is the one to show.
             let _ = copy.finish(&progress);
@@ -56,17 +79,18 @@ impl Import<'_> {
         drop(progress);
         let copy = copy.lock();
         say!("{} from {}", counted(copy.stored(), "record", "records"), self.from);
-        if let Sink::Database { target, .. } = &copy.sink {
-            let records = counted(count_records(target.database())?, "record", "records");
-            say!("{records} in {}", target.database().path().display());
+        match &copy.sink {
+            Sink::Database { target, .. } => Ok(Some(count_records(target.database())?)),
+            Sink::Server(_) => Ok(None),
         }
-        copy.conclude()
     }
 
-    fn sink(&self) -> Result<Sink> {
+    /// Returns the destination, and the database if it is one.
+    fn sink(&self) -> Result<(Sink, Option<(MadeDatabase, PathBuf)>)> {
         if RedisUrl::is_url(self.into) {
             let url = RedisUrl::parse(self.into)?;
-            return Ok(Sink::Server(Writer::new(url.connect(self.security, VALUE_BYTES_MAX)?)));
+            let writer = Writer::new(url.connect(self.security, VALUE_BYTES_MAX)?);
+            return Ok((Sink::Server(writer), None));
         }
         let specification = Specification::parse(self.into)?;
         ensure!(
@@ -74,9 +98,11 @@ impl Import<'_> {
             "a table takes rows, and Redis has none: name a hash database (.tch) or a tree (.tcb)"
         );
         let opening = Progress::of_time("opening").explain("nothing was imported");
+        let made = MadeDatabase::before(&specification);
         let target = Box::new(Target::open(&specification)?);
         drop(opening);
-        Ok(Sink::Database { limits: target.id_limits(), target })
+        let sink = Sink::Database { limits: target.id_limits(), target };
+        Ok((sink, Some((made, specification.path))))
     }
 
     fn copy(

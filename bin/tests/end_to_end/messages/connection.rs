@@ -62,6 +62,87 @@ fn a_server_of_another_protocol_is_recognized() {
     }
 }
 
+#[test]
+fn an_admin_listener_is_named_as_such() {
+    let admin = format!("127.0.0.1:{}", free_port());
+    let server = Server::tyrant("*", &["--admin", &admin]);
+    let named = "is the admin listener of a tyrant server";
+    Table::new(server.folder.path(), &[("ADMIN", &admin), ("NAMED", named)]).check(&[
+        (
+            "tyrant get a --server ADMIN",
+            1,
+            &["ADMIN NAMED, which has no records: name the port of a"],
+        ),
+        ("tyrant top --server ADMIN", 1, &["ADMIN NAMED"]),
+        (
+            "tyrant import redis://ADMIN --into a.tch",
+            1,
+            &["redis://ADMIN/0 NAMED, not one of Redis's protocol"],
+        ),
+    ]);
+    let end = "this is the admin listener of a tyrant server";
+    for (request, begin) in [
+        ("GET /records HTTP/1.1\r\nHost: localhost\r\n\r\n", "\r\n\r\n"),
+        ("*1\r\n$4\r\nPING\r\n", "not a request of HTTP/1.1: "),
+    ] {
+        let mut stream = std::net::TcpStream::connect(&admin).expect("a connection");
+        stream.write_all(request.as_bytes()).expect("to send");
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).expect("a reply");
+        assert!(reply.contains(&format!("{begin}{end}")), "{reply}");
+        assert!(reply.contains("\r\nServer: tyrant-admin\r\n"), "{reply}");
+    }
+}
+
+#[test]
+fn servers_where_files_are_meant() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::tyrant("*", &[]);
+    let authority = Authority::new();
+    let tls = serve("*", &authority.server(&["127.0.0.1"]), &[]);
+    let copy =
+        "the records of a running server are exported from a copy, which \"tyrant copy PATH\"";
+    write(folder.path().join("a.tsv"), "").expect("a file");
+    let (here, with_tls) = (server.address(), tls.address());
+    let names = [("HERE", &*here), ("WITH_TLS", &with_tls), ("COPY", copy)];
+    Table::new(folder.path(), &names).check(&[
+        (
+            "tyrant import redis://WITH_TLS --into a.tch",
+            1,
+            &["redis://WITH_TLS/0 requires TLS: begin the URL with rediss://", "--tls-ca FILE"],
+        ),
+        (
+            "tyrant import rediss://HERE --into a.tch",
+            1,
+            &["rediss://HERE/0 does not speak TLS: begin the URL with redis://"],
+        ),
+        (
+            "tyrant import HERE --into a.tch",
+            2,
+            &["there is no file HERE: a running server is named by its URL, redis://HERE"],
+        ),
+        (
+            "tyrant import http://h --into a.tch",
+            2,
+            &["named by its URL, redis://h, with TLS rediss://"],
+        ),
+        (
+            "tyrant import a.tsv --into HERE",
+            2,
+            &["HERE is not the name of a database", "redis://HERE", "export NAME --to redis://"],
+        ),
+        ("tyrant export HERE", 2, &["HERE is a server, and export reads a database: COPY"]),
+        ("tyrant export redis://HERE", 2, &["redis://HERE is a server", "COPY"]),
+        ("tyrant export --server HERE", 2, &["tip: COPY"]),
+        (
+            "tyrant export no.tch --to http://h",
+            1,
+            &["\"http://h\" is not the end of a URL of the form redis://"],
+        ),
+    ]);
+    assert!(!folder.path().join("a.tch").exists());
+}
+
 /// Writes a file that only its owner may read.
 fn secret(folder: &std::path::Path, name: &str, text: &str) {
     write(folder.join(name), text).expect("a file");

@@ -330,6 +330,33 @@ fn a_path_of_another_kind_is_refused_by_the_check_as_by_the_start() {
 }
 
 #[test]
+fn settings_of_other_programs_and_hosts_that_are_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in [
+        ("redis.conf", "port 6379\n"),
+        ("host.toml", "database = \"*\"\nhost = \"localhost:7\"\n"),
+        ("empty.toml", "database = \"*\"\nhost = \"\"\n"),
+    ] {
+        write(folder.path().join(name), text).expect("a file");
+    }
+    let other = "settings are in a file of TOML, which \"tyrant config --defaults\" begins and \
+                 --config FILE names; docs/coming-from.md";
+    let host = "it has a port: give localhost as host, and 7 as the setting port";
+    Table::new(folder.path(), &[("OTHER", other), ("PLACE", host)]).check(&[
+        ("tyrant serve redis.conf", 2, &["database: redis.conf is not a database; OTHER"]),
+        ("tyrant redis.conf", 2, &["database: redis.conf is not a database; OTHER"]),
+        ("tyrant serve --config redis.conf", 1, &["redis.conf:1: ", "; OTHER"]),
+        ("tyrant tyrant.toml", 2, &["if it is a file of settings: --config tyrant.toml"]),
+        ("tyrant serve * --host localhost:7", 2, &["'localhost:7' for '--host <ADDRESS>': PLACE"]),
+        ("tyrant config --check host.toml", 1, &["host.toml:2: host: PLACE"]),
+        ("tyrant config --check empty.toml", 1, &["empty.toml:2: host: an address is required"]),
+        ("tyrant serve * --users ", 2, &["'' for '--users <FILE>': a path is required"]),
+        ("tyrant get a --server ", 2, &["the address is empty: name the server as HOST:PORT"]),
+        ("tyrant copy ", 2, &["a value is required for '<PATH>'"]),
+    ]);
+}
+
+#[test]
 fn a_server_does_not_follow_itself() {
     let folder = tempfile::tempdir().expect("a folder");
     let free = free_port().to_string();

@@ -66,6 +66,7 @@ impl Response {
     pub(super) fn write(&self, has_body: bool) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.body.len() + 512);
         reply::open_headers(&mut bytes, self.status, self.content_type, self.body.len() as u64);
+        reply::header(&mut bytes, "Server", reply::ADMIN_LISTENER);
         reply::no_sniffing(&mut bytes);
         reply::no_embedding(&mut bytes);
         reply::header(&mut bytes, "Content-Security-Policy", self.policy);
@@ -94,7 +95,10 @@ impl Refusal {
         let (status, text) = match self {
             Self::TooMany => (Status::ServiceUnavailable, "too many connections, try again"),
             Self::TooLong => (Status::RequestHeaderFieldsTooLarge, "the head is too long"),
-            Self::Invalid => (Status::BadRequest, "not a request of HTTP/1.1"),
+            Self::Invalid => (
+                Status::BadRequest,
+                "not a request of HTTP/1.1: this is the admin listener of a tyrant server",
+            ),
         };
         Response::text(status, text)
     }

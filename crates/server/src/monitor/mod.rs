@@ -262,7 +262,8 @@ impl State {
             b"/ready" => verdict("ready", self.unready(), &self.warnings()),
             b"/slow" => Response::new(Status::Ok, "application/x-ndjson", self.slow_requests()),
             _ => {
-                let text = "there are /ui/, /metrics, /health, /ready and /slow";
+                let text = "this is the admin listener of a tyrant server: there are /ui/, /metrics, \
+                            /health, /ready and /slow; records are at the port of their database";
                 Response::text(Status::NotFound, text)
             }
         }

@@ -155,6 +155,9 @@ pub fn open_headers(out: &mut Vec<u8>, status: Status, content_type: &str, conte
     out.extend_from_slice(b"\r\n");
 }
 
+/// Value of the header `Server` of an admin listener, by which clients tell it from other servers.
+pub const ADMIN_LISTENER: &str = "tyrant-admin";
+
 /// Appends a response that asks for a name and a password, and closes the connection.
 pub fn challenge(out: &mut Vec<u8>, is_head: bool) {
     let realm = "Basic realm=\"tyrant\", charset=\"UTF-8\"";

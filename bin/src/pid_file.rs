@@ -18,7 +18,8 @@ pub(crate) struct PidFile {
 }
 
 impl PidFile {
-    /// Fails if the file could not be written, whether or not it names a live process. Makes nothing.
+    /// Fails if the file could not be written, whether or not it names a live process. Makes
+    /// nothing.
     pub(crate) fn check(path: &Path) -> Result<()> {
         read(path)?;
         require_folder_of(path)

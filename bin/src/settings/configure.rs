@@ -364,7 +364,9 @@ impl Settings {
             credentials: self.master_credentials.clone(),
             allows_plain_login: self.master_plain_login.unwrap_or_default(),
         };
-        config.check_master().map_err(|error| wrong("master", error.to_string()))?;
+        if let Some(master) = config.own_master() {
+            return Err(wrong("master", server::Error::OwnMaster(master.clone()).to_string()));
+        }
         if let Some(path) = &self.master_credentials {
             client::Credentials::read(path).map_err(invalid("master-credentials"))?;
             let following = &config.following;

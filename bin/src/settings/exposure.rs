@@ -4,7 +4,8 @@ use client::is_this_machine;
 use server::{Config, Endpoint};
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-/// Returns the warnings of [`exposure`] for a server that is not started. Addresses of names are looked up.
+/// Returns the warnings of [`exposure`] for a server that is not started. Addresses of names are
+/// looked up.
 pub(super) fn exposure_to_be(config: &Config) -> Vec<String> {
     let addresses = |endpoint: &Endpoint| match endpoint {
         Endpoint::Tcp { host: Some(host), port } => {

@@ -61,7 +61,7 @@ pub(crate) fn described() -> impl Iterator<Item = Described> {
         let mut text = format!("{}.", setting.help());
         // Writing to a `String` cannot fail.
         if let DefaultValue::Words(words) = setting.default {
-            let _ = write!(text, " Default: {words}.");
+            let _ = write!(text, " The value is an example; by default: {words}.");
         }
         for note in notes(setting) {
             let _ = write!(text, " [{note}]");

@@ -144,7 +144,7 @@ macro_rules! values {
     )* };
 }
 
-/// What a name of a thing is called.
+/// Forms of a text that an empty one does not have.
 const NAMES: [&str; 3] = [TEXT, NAME, PATH];
 const TEXT: &str = "a text";
 const NAME: &str = "the name of a database";

@@ -4,8 +4,9 @@ use crate::ops::remote::RemoteStore;
 use crate::ops::scrub::{SCRUB_BYTES_PER_SECOND, SCRUB_INTERVAL};
 use crate::processors;
 use crate::update_log;
-use crate::{ChosenEvents, ClientPaths, CommandMask, Dialect, Following, SemiSyncSettings, Users};
-use crate::{Error, Result};
+use crate::{
+    ChosenEvents, ClientPaths, CommandMask, Dialect, Following, Master, SemiSyncSettings, Users,
+};
 use cabinet::UsableMemory;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -42,8 +43,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns whether a connection to `host` and `port` reaches this endpoint. No name is looked up
-    /// but `localhost`.
+    /// Returns whether a connection to `host` and `port` reaches this endpoint. No name but
+    /// `localhost` is looked up.
     fn is_reached_at(&self, host: &str, port: u16) -> bool {
         let own = match self {
             _ if port == 0 || self.port() != Some(port) => return false,
@@ -214,15 +215,12 @@ impl Config {
         self.listen.iter().chain(tls).find_map(port).unwrap_or(0)
     }
 
-    /// Fails if the master to follow is this server, as far as its address tells.
-    pub fn check_master(&self) -> Result<()> {
-        let Some(master) = &self.following.master else { return Ok(()) };
+    /// Returns the master to follow if its address is one of this server.
+    pub fn own_master(&self) -> Option<&Master> {
         let tls = self.tls.iter().flat_map(|tls| &tls.listen);
         let mut own = self.listen.iter().chain(tls);
-        match own.any(|endpoint| endpoint.is_reached_at(&master.host, master.port)) {
-            true => Err(Error::OwnMaster(master.clone())),
-            false => Ok(()),
-        }
+        let master = self.following.master.as_ref()?;
+        own.any(|endpoint| endpoint.is_reached_at(&master.host, master.port)).then_some(master)
     }
 }
 

@@ -317,7 +317,7 @@ fn a_path_of_another_kind_is_refused_by_the_check_as_by_the_start() {
     ];
     let table = Table::new(folder.path(), &[]);
     for (setting, path, parts) in settings {
-        let text = format!("database = \"*\"\nserver-id = 1\nmaster = \"127.0.0.1:1\"\n");
+        let text = "database = \"*\"\nserver-id = 1\nmaster = \"127.0.0.1:1\"\n";
         let text = format!("{text}port = 0\n{setting} = \"{path}\"\n");
         write(folder.path().join("f.toml"), text).expect("a file");
         let place = format!("f.toml:5: {setting}: ");

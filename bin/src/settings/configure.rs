@@ -35,6 +35,10 @@ pub(crate) fn host_names<'s>(settings: impl IntoIterator<Item = &'s Settings>) -
     HostNames::of(names)
 }
 
+/// Settings at whose paths the server makes something of its own.
+const WRITTEN: [&str; 7] =
+    ["admin", "database", "log", "pid", "position-file", "unix", "update-log"];
+
 /// Advice for a file of settings of another program.
 pub(super) const OTHER_SETTINGS: &str = "settings are in a file of TOML, which \"tyrant config \
     --defaults\" begins and --config FILE names; docs/coming-from.md has those that take the place of \
@@ -409,19 +413,28 @@ impl Settings {
         })
     }
 
-    /// Fails if a path is empty.
+    /// Fails if a path is empty, or two things would be written at one.
     pub(super) fn check_paths(&self) -> Result<(), Invalid> {
-        let mut empty = None;
+        let mut paths = Vec::new();
         self.clone().place_paths(&mut |field, path| {
-            if path.as_os_str().is_empty() {
-                empty.get_or_insert(field.replace('_', "-"));
-            }
+            paths.push((field.replace('_', "-"), path.to_owned()));
             path.to_owned()
         });
-        match empty {
-            Some(setting) => Err(wrong(setting, "the path is empty: leave it out, or name one")),
-            None => Ok(()),
+        for (index, (setting, path)) in paths.iter().enumerate() {
+            if path.as_os_str().is_empty() {
+                let what = "the path is empty: leave it out, or name one";
+                return Err(wrong(setting.clone(), what));
+            }
+            let is_written = |setting: &str| WRITTEN.contains(&setting);
+            let mut others = paths[..index].iter().filter(|(other, _)| is_written(other));
+            if is_written(setting)
+                && let Some((other, _)) = others.find(|(_, other)| is_same(other, path))
+            {
+                let what = format!("{path:?} is that of setting {other} too; choose another");
+                return Err(wrong(setting.clone(), what));
+            }
         }
+        Ok(())
     }
 
     /// Returns the limits beyond which the process is not ready.

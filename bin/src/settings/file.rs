@@ -505,6 +505,11 @@ mod tests {
             ("port = 1\nunix = ''\n", "FILE:2: unix: the path is empty: leave it out, or name one"),
             ("update-log = ''\nserver-id = 1\n", "FILE:1: update-log: the path is empty"),
             ("position-file = ''\n", "FILE:1: position-file: the path is empty"),
+            (
+                "server-id = 1\nupdate-log = 'casket.tch'\n",
+                "FILE:2: update-log: \"casket.tch\" is that of setting database too; choose another",
+            ),
+            ("log = 'a'\npid = './a'\n", "FILE:2: pid: \"a\" is that of setting log too"),
             ("users = '/nowhere/users'\n", "FILE:1: users: cannot read the users"),
             ("[[database]]\nport = 1\npid = 'x'\n", "FILE:3: pid belongs above the sections"),
             ("port = 1\n[[database]]\n", "FILE:1: port belongs into a section"),

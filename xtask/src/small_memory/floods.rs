@@ -12,10 +12,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Clients of a flood.
 const CLIENTS: usize = 16;
+
+/// Time between two ordinary requests. Each has a connection, and the port of one that has ended
+/// stays taken for a minute.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Wrong logins of all clients together.
 const WRONG_LOGINS: usize = 10_000;
@@ -85,6 +89,7 @@ pub(super) fn beside(
             while !are_over.load(Ordering::Relaxed) {
                 ordinary()?;
                 served += 1;
+                thread::sleep(PAUSE);
             }
             Ok::<_, anyhow::Error>(served)
         };
@@ -325,7 +330,10 @@ fn redis(words: &[&str]) -> Vec<u8> {
 /// Sends a request from an address of this machine, and returns all that is answered.
 fn ask(address: Ipv4Addr, port: u16, request: &[u8]) -> Result<Vec<u8>> {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
-    bind(&socket, &SocketAddr::from((address, 0)))?;
+    // A port by `bind` must be free for every peer.
+    if address != Ipv4Addr::LOCALHOST {
+        bind(&socket, &SocketAddr::from((address, 0)))?;
+    }
     connect(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
     let mut stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(TIMEOUT))?;

@@ -23,6 +23,9 @@ const SLOWEST: usize = 10;
 /// Last lines that are printed of the output of a suite that fails.
 const SHOWN_LINES: usize = 200;
 
+/// Those that are printed again at the very end, where a long output is read first.
+const CLOSING_LINES: usize = 12;
+
 /// Which suites to run.
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -126,8 +129,13 @@ fn summarize(ended: &[Ended], total: Duration) -> Result<()> {
     for ended in table {
         println!("{:<32} {:>8.1}  {}", ended.name, ended.seconds(), ended.result());
     }
-    let failed: Vec<&str> =
-        ended.iter().filter(|ended| !ended.is_passed()).map(|ended| &*ended.name).collect();
+    let failed: Vec<&Ended> = ended.iter().filter(|ended| !ended.is_passed()).collect();
+    for ended in &failed {
+        println!("\nend of the output of {}:", ended.name);
+        for line in last_lines(&ended.log, CLOSING_LINES) {
+            println!("    {line}");
+        }
+    }
     let minutes = total.as_secs_f64() / 60.0;
     println!("\n{} suites in {minutes:.1} minutes", ended.len());
     println!("{} passed, {} failed", ended.len() - failed.len(), failed.len());
@@ -136,6 +144,7 @@ fn summarize(ended: &[Ended], total: Duration) -> Result<()> {
         println!("the disk of temporary files is nearly full: {free:.1} GB are free");
     }
     if !failed.is_empty() {
+        let failed: Vec<&str> = failed.iter().map(|ended| &*ended.name).collect();
         let again = failed.join(" ");
         bail!("failed: {}; `cargo xtask test {again}` runs them again", failed.join(", "));
     }

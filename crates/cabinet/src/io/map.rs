@@ -223,7 +223,7 @@ impl Map {
     }
 
     /// Maps the written bytes of `file`, whose map this is, for reading only, at the same address.
-    /// Does nothing before there was an appender, or while a writer exists.
+    /// Those that are in memory stay there, and no others are read. Does nothing before there was an appender, or while a writer exists.
     pub(super) fn freeze(&self, file: &fs::File) {
         let had_appender = self.0.appender_taken.load(Ordering::Acquire);
         let is_written_to = self.0.writers.load(Ordering::Acquire) > 0;
@@ -231,6 +231,8 @@ impl Map {
             return;
         }
         let (address, bytes) = (self.0.raw.as_mut_ptr(), self.written());
+        // Pages that the system has dropped are not to be read again.
+        let was_resident = self.is_resident();
         // SAFETY: the range is within a mapping that this map owns. It is replaced, in one step, by
         // one of the same bytes of the same file, so slices of it stay valid. It is not written to:
         // the one appender and its blocks are gone.
@@ -245,7 +247,8 @@ impl Map {
             )
         };
         if mapped.is_ok() {
-            for advice in [rustix::mm::Advice::Random, rustix::mm::Advice::LinuxPopulateRead] {
+            let populate = was_resident.then_some(rustix::mm::Advice::LinuxPopulateRead);
+            for advice in [rustix::mm::Advice::Random].into_iter().chain(populate) {
                 // A failure only costs speed.
                 // SAFETY: the range was mapped above; neither advice changes its contents.
                 let _ = unsafe { rustix::mm::madvise(address.cast(), bytes, advice) };
@@ -534,6 +537,31 @@ mod tests {
             assert_eq!(map.resident_pages().len(), if is_known { 3 } else { 0 });
             let within = map.resident_pages_within(page_bytes() as u64 + 1, bytes as u64 - 1);
             assert_eq!(within, is_known.then(|| vec![true, true]));
+        }
+    }
+
+    /// Regression: after a fast load in little memory, each segment was read from the disk again.
+    #[test]
+    fn freezing_reads_no_page_that_is_not_in_memory() {
+        let program = std::env::current_exe().expect("a program");
+        let folder = program.parent().expect("its folder");
+        let folder = tempfile::tempdir_in(folder).expect("a folder on a disk");
+        let bytes = 8 * page_bytes();
+        for is_dropped in [true, false] {
+            let path = folder.path().join(is_dropped.to_string());
+            fs::write(&path, vec![1; bytes]).expect("a file");
+            let file = fs::File::options().read(true).write(true).open(&path).expect("the file");
+            file.sync_all().expect("to sync");
+            if is_dropped {
+                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advice");
+            }
+            let map = Map::of_file(&file, bytes, bytes).expect("a map");
+            drop(Appender::of(&map).expect("the first appender"));
+            let before = map.resident_pages();
+            map.freeze(&file);
+            assert_eq!(map.resident_pages(), before);
+            assert_eq!(before, vec![!is_dropped; 8]);
+            assert_eq!(map.get(0, bytes), Some(&vec![1; bytes][..]));
         }
     }
 

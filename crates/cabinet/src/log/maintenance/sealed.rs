@@ -8,8 +8,9 @@ use std::sync::Arc;
 impl Log {
     /// Does the regular work for segments, except for reclaiming their space.
     pub(crate) fn maintain_segments(&self) -> Result<()> {
-        self.finish_sealed()?;
+        // Before what may wait for the disk.
         self.segments.check_residency();
+        self.finish_sealed()?;
         self.segments.drop_retired();
         Ok(())
     }

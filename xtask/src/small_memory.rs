@@ -347,7 +347,10 @@ impl Enclosed {
         };
         let log = folder.path().join("log");
         let enclose = |command| group.enclose(&command);
-        Server::start_by(enclose, programs, &database, &log, &["--threads", "2"])
+        // Some kinds for each way, as far as the kernel allows both.
+        let reads = if matches!(kind, "tcb" | "tct") { "pool" } else { "auto" };
+        let options = ["--threads", "2", "--cold-reads", reads];
+        Server::start_by(enclose, programs, &database, &log, &options)
     }
 
     /// Sends SIGKILL to the server of a hash database, and starts it again.

@@ -11,7 +11,9 @@ use cabinet::name::Specification;
 use scripts::limits::{THREADS_MAX, total_bytes};
 use scripts::{Allowed, Limits, Source};
 use server::update_log::{Retention, Settings as UpdateLogSettings};
-use server::{ClientPaths, CommandMask, Config, Dialect, Endpoint, Following, OnTimeout, Seeding};
+use server::{
+    ClientPaths, ColdReads, CommandMask, Config, Dialect, Endpoint, Following, OnTimeout, Seeding,
+};
 use server::{
     ExtensionSettings, HostNames, ReadinessLimits, SCRIPT_PERIODIC_MAX, SemiSyncSettings,
     ServerFiles, TlsClientSettings, TlsSettings, Users,
@@ -90,6 +92,7 @@ impl Settings {
             Specification::parse(name).map_err(invalid("into"))?;
         }
         set(&mut config.threads, self.threads.map(|count| count.0));
+        set(&mut config.cold_reads, self.cold_reads.map(ColdReads::from));
         set(&mut config.connections_max, self.connections_max.map(|count| count.0));
         config.timeout = self.timeout.and_then(Seconds::unless_zero);
         config.idle_timeout = self.idle_timeout.and_then(Seconds::unless_zero);

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use value::{
     Bytes, Commands, Count, Every, Expiry, Host, HostName, Listen, Many, Percent, Rate, Seconds,
 };
-use value::{Seed, Server, ServerId, SocketMode, TimeoutAction, Value};
+use value::{Reads, Seed, Server, ServerId, SocketMode, TimeoutAction, Value};
 
 impl Settings {
     /// Returns whether the setting with this name or identifier is set.
@@ -84,6 +84,9 @@ settings! {
     "Limits" {
         /// Run at most N event loops
         threads: Count = Setting::unset("N", "2", "one per core");
+        /// Read what is not in memory by io_uring (ring), by threads that wait (pool), or by
+        /// io_uring if the kernel allows it (auto)
+        cold_reads: Reads = Setting::new("HOW", "\"auto\"");
         /// Limit the number of simultaneous connections
         connections_max: Count = Setting::new("N", "65536").live();
         /// Limit the time to receive a request, and to send its reply, to S seconds plus their time

@@ -10,7 +10,7 @@ use clap::builder::{BoolishValueParser, EnumValueParser};
 use clap::{Arg, ArgAction, ArgMatches, ValueEnum};
 use client::Address;
 use serde::de::{Deserializer, SeqAccess, Visitor};
-use server::{ChosenEvents, CommandMask, Endpoint, Master, Periodic, UnknownLetter};
+use server::{ChosenEvents, ColdReads, CommandMask, Endpoint, Master, Periodic, UnknownLetter};
 use std::convert::Infallible;
 use std::fmt;
 use std::net::IpAddr;
@@ -557,7 +557,7 @@ macro_rules! words {
     )* };
 }
 
-words!(Verbosity LogFormat Expiry Seed TimeoutAction);
+words!(Verbosity LogFormat Expiry Seed TimeoutAction Reads);
 
 fn word_of<T: ValueEnum>(word: &str) -> Result<T, String> {
     T::from_str(word, false).map_err(|_| format!("{word:?} is not {}", words_of::<T>()))
@@ -587,6 +587,27 @@ pub(crate) enum Seed {
     Empty,
     /// Also replacing records from which the master's log does not continue
     Always,
+}
+
+/// Way in which records are read that are not in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Reads {
+    /// By `io_uring` if the kernel allows it
+    Auto,
+    /// By `io_uring`
+    Ring,
+    /// By threads
+    Pool,
+}
+
+impl From<Reads> for ColdReads {
+    fn from(reads: Reads) -> Self {
+        match reads {
+            Reads::Auto => Self::Auto,
+            Reads::Ring => Self::Ring,
+            Reads::Pool => Self::Pool,
+        }
+    }
 }
 
 /// Reaction to replicas that do not acknowledge in time.

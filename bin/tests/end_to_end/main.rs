@@ -1,6 +1,7 @@
 //! End-to-end tests: the real programs, used as a user uses them.
 
 mod backup;
+mod cold_reads;
 mod command_line;
 mod configuration;
 mod cookbook;

@@ -117,7 +117,7 @@ pub use error::{Error, Result};
 #[cfg(feature = "internals")]
 pub use fixed::outside as ids;
 #[cfg(feature = "internals")]
-pub use io::files;
+pub use io::{Ring, files};
 pub use kind::Kind;
 pub use log::LargeValue;
 pub use options::Options;

@@ -138,6 +138,8 @@ pub struct Config {
     pub timeout: Option<Duration>,
     /// Longest wait for the next request.
     pub idle_timeout: Option<Duration>,
+    /// How requests wait for records that are not in memory.
+    pub cold_reads: ColdReads,
     /// Number of threads for requests that wait for the disk.
     pub pool_threads: usize,
     /// Most requests that wait for one of those threads.
@@ -283,6 +285,7 @@ impl Config {
             buffer_bytes_max: share(BUFFER_SHARE, BUFFER_BYTES_LEAST, BUFFER_BYTES_MAX),
             timeout: None,
             idle_timeout: None,
+            cold_reads: ColdReads::default(),
             pool_threads: 16,
             pool_queue_max: 1024,
             stop_wait: Duration::from_secs(1),
@@ -310,6 +313,29 @@ impl Config {
             remote_timeout: REMOTE_TIMEOUT,
             remote_requests_max: 16_384,
             processors_idle: processors::idle,
+        }
+    }
+}
+
+/// How requests wait for records that are not in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ColdReads {
+    /// As [`Self::Ring`] if the kernel allows it, otherwise as [`Self::Pool`].
+    #[default]
+    Auto,
+    /// Each event loop has reads under way itself, by `io_uring`.
+    Ring,
+    /// A thread of the pool waits for each.
+    Pool,
+}
+
+impl ColdReads {
+    /// Returns the name in the statistics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Ring => "ring",
+            Self::Pool => "pool",
         }
     }
 }

@@ -18,6 +18,12 @@ pub enum Error {
         /// The system's own error.
         source: std::io::Error,
     },
+    /// The kernel allows no ring, which is asked for.
+    #[error(
+        "cannot read by io_uring: {0}; let the kernel allow it (Linux 6.1 or later, and the rules of \
+         the container), or let threads read"
+    )]
+    Ring(#[source] std::io::Error),
     /// The host name of an endpoint has no address.
     #[error("cannot listen on {0}: the host name has no address; name another host")]
     NoAddress(Endpoint),

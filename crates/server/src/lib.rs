@@ -47,7 +47,7 @@ pub use access::user_file::{
 };
 pub use access::users::{User, Users};
 pub use config::{
-    BUFFER_BYTES_MAX, Config, DISK_FREE_WARNING_PERCENT, Endpoint, HANDSHAKE_TIMEOUT,
+    BUFFER_BYTES_MAX, ColdReads, Config, DISK_FREE_WARNING_PERCENT, Endpoint, HANDSHAKE_TIMEOUT,
     REMOTE_TIMEOUT, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, SPOOL_BYTES_MAX, TlsSettings,
 };
 pub use error::{Error, Result};

@@ -1,8 +1,8 @@
 //! I/O layer: files, mappings, a storage in memory, and for tests one that fails on purpose.
 //!
-//! All unsafe code of the library is in [`map`] and [`words`]. All other code works through
-//! [`Storage`] and [`File`], so that the same log runs on a real disk and on a simulated one that
-//! loses its power.
+//! All unsafe code of the library is in [`map`], [`ring`] and [`words`]. All other code works
+//! through [`Storage`] and [`File`], so that the same log runs on a real disk and on a simulated
+//! one that loses its power.
 
 #[cfg(any(test, feature = "testing"))]
 mod faulty;
@@ -11,11 +11,14 @@ mod file_lock;
 pub mod files;
 mod map;
 mod memory;
+mod misses;
 mod missing;
 mod open_blocks;
 mod overlay;
 mod page_cache;
 mod real;
+#[cfg(feature = "internals")]
+mod ring;
 mod unreadable;
 #[cfg(feature = "internals")]
 mod words;
@@ -27,11 +30,14 @@ pub use faulty::FaultyStorage;
 pub use map::Map;
 pub(crate) use map::{AppendBlock, Appender, page_bytes, prefetch};
 pub(crate) use memory::MemoryStorage;
+pub(crate) use misses::is_repeated;
 pub(crate) use missing::Missing;
 pub(crate) use open_blocks::OPEN_BLOCKS_MAX;
 pub use overlay::OverlayStorage;
 pub use page_cache::page_cache_id;
 pub use real::RealStorage;
+#[cfg(feature = "internals")]
+pub use ring::Ring;
 pub(crate) use unreadable::{can_write_part, is_unreadable, read_around};
 #[cfg(feature = "internals")]
 pub use words::Words;

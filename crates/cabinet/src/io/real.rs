@@ -1,7 +1,7 @@
 //! Real storage: files of the operating system.
 
 use super::file_lock::FileLock;
-use super::{File, Map, Open, Storage, page_cache_id};
+use super::{File, Map, Open, Storage, misses, page_cache_id};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -64,7 +64,7 @@ impl Storage for RealStorage {
         };
         // Records are read at random; see `Map::of_file`.
         advise(&file, 0, 0, Advice::Random);
-        Ok(Arc::new(RealFile { file, allocating: Mutex::default() }))
+        Ok(Arc::new(RealFile { file: Arc::new(file), allocating: Mutex::default() }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -150,10 +150,18 @@ pub(super) fn will_read(file: &fs::File, offset: u64, bytes: u64) {
 }
 
 /// Implements [`File::read_cached_at`].
-pub(super) fn read_cached(file: &fs::File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+pub(super) fn read_cached(
+    file: &Arc<fs::File>,
+    buffer: &mut [u8],
+    offset: u64,
+) -> io::Result<usize> {
     let mut buffers = [io::IoSliceMut::new(buffer)];
     match rustix::io::preadv2(file, &mut buffers, offset, ReadWriteFlags::NOWAIT) {
         Ok(bytes) => Ok(bytes),
+        Err(Errno::AGAIN) => {
+            misses::note(file, offset, buffers[0].len());
+            Err(io::ErrorKind::WouldBlock.into())
+        }
         // Not every file system supports this: then no page counts as cached.
         Err(Errno::OPNOTSUPP) => Err(io::ErrorKind::WouldBlock.into()),
         Err(error) => Err(error.into()),
@@ -163,7 +171,7 @@ pub(super) fn read_cached(file: &fs::File, buffer: &mut [u8], offset: u64) -> io
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
 
 struct RealFile {
-    file: fs::File,
+    file: Arc<fs::File>,
     /// Held while space is added to the file, or removed from it.
     allocating: Mutex<()>,
 }

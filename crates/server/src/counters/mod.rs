@@ -104,6 +104,7 @@ counts! {
     StoreTooLarge "store_too_large",
     StoreNoMemory "store_no_memory",
     Pooled "requests_pooled",
+    AwaitedReads "requests_awaiting_reads",
     TlsHandshake "tls_handshakes",
     TlsFailure "tls_failures",
 }

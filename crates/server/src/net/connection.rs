@@ -4,6 +4,7 @@
 //! incomplete request, or a reply that the client does not take, stays here.
 
 use crate::access::logins::Peer;
+use crate::net::event_loop::Reads;
 use crate::net::listener::Beginning;
 use crate::net::pace::Pace;
 use crate::net::pending_reply::{FirstAcknowledgement, PendingReply};
@@ -54,6 +55,8 @@ pub(crate) struct Connection {
     pub(crate) transport: Transport,
     /// Time by which the handshake of TLS must be complete, in seconds since the server started.
     pub(crate) handshake_until_s: Option<u64>,
+    /// Reads of the disk for the present request.
+    pub(crate) reads: Reads,
     /// State of the client across requests.
     pub(crate) session: Session,
     /// Input that is not executed yet, mostly an incomplete request.
@@ -119,6 +122,7 @@ impl Connection {
                 Beginning::Tls => Transport::Expected(Vec::new()),
             },
             handshake_until_s: None,
+            reads: Reads::default(),
             session,
             input: Vec::new(),
             needed: 0,

@@ -2,7 +2,7 @@
 
 use super::decode::{Sender, row_to_store};
 use super::execute::{Executor, Outcome, Reply, Stop};
-use crate::store::view::KEYS_AHEAD_MAX;
+use crate::store::view::{KEYS_AHEAD_MAX, View};
 use cabinet::{Error, Meta, RecordRef, Side};
 use std::ops::ControlFlow;
 use wire::binary::Strings;
@@ -39,15 +39,33 @@ pub(super) fn get_many<'k>(
             count += 1;
         }
         let group = &group[..count];
-        match group {
+        let got = match group {
             [] => return Ok(()),
-            [key] => {
-                executor.check_inline(done, reply.len())?;
-                take_any(get(executor, key, reply), reply)?;
-            }
-            group => get_group(executor, group, done, reply)?,
+            [key] => executor
+                .check_inline(done, reply.len())
+                .and_then(|()| take_any(get(executor, key, reply), reply)),
+            group => get_group(executor, group, done, reply),
+        };
+        if matches!(got, Err(Stop::Blocked)) {
+            begin_reads(executor.store, group.iter().copied().chain(keys));
+            return got;
         }
+        got?;
         done += count;
+    }
+}
+
+/// Most keys of a request whose records are read from the disk at once.
+const KEYS_READ_MAX: usize = 64;
+
+/// Begins to read the records of keys that are not in memory, and waits for none: a request that
+/// misses one is executed again, and is to miss no other then.
+#[cold]
+pub(crate) fn begin_reads<'k>(store: &View, keys: impl Iterator<Item = &'k [u8]>) {
+    let keys: Vec<&[u8]> = keys.take(KEYS_READ_MAX).collect();
+    for group in keys.chunks(KEYS_AHEAD_MAX) {
+        // The failures are those of the request.
+        let _ = store.read_each(group, |_| ControlFlow::Continue(()));
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) mod expiry;
 pub(crate) mod failure;
 pub(crate) mod hits;
 pub(crate) mod iterator;
-mod lists;
+pub(crate) mod lists;
 pub(crate) mod long;
 pub(crate) mod media_types;
 pub(crate) mod number;

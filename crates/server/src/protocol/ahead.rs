@@ -3,6 +3,7 @@
 
 use super::protocols::Decoded;
 use super::{Context, Step};
+use crate::ops::lists;
 use crate::store::view::KEYS_AHEAD_MAX;
 use wire::Protocol;
 
@@ -61,6 +62,16 @@ impl<'i> Ahead<'i> {
             shared.served.nonblocking.prefetch(&keys[..count]);
             shared.hits.prefetch(&keys[..count]);
         }
+    }
+
+    /// Begins to read the records of the requests at the beginning of `input` that are not in
+    /// memory.
+    #[cold]
+    pub(crate) fn begin_reads(context: &mut Context<'_>, input: &'i [u8]) {
+        let mut ahead = Self::new();
+        ahead.decode(context, input);
+        let keys = ahead.requests.iter().flatten().filter_map(|(request, _)| request.only_key());
+        lists::begin_reads(&context.shared.served.nonblocking, keys);
     }
 
     /// Executes the next request, if there is one.

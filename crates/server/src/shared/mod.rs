@@ -45,8 +45,8 @@ use crate::store::Store;
 use crate::store::gate::WriteCondition;
 use crate::store::position_file::compare_with_log;
 use crate::update_log::UpdateLog;
-use crate::{Config, Error, Result};
-use cabinet::{Database, Durability};
+use crate::{ColdReads, Config, Error, Result};
+use cabinet::{Database, Durability, Kind, Ring};
 use parking_lot::{Mutex, RwLock};
 use rustix::fd::OwnedFd;
 use rustix::io::fcntl_dupfd_cloexec;
@@ -113,6 +113,26 @@ pub(crate) struct Shared {
     pub(crate) pause: Pause,
     /// Turn of the transactions that other clients have disturbed several times.
     pub(crate) transaction_turn: Mutex<()>,
+}
+
+/// Finds out how reads of the disk can be made for a database. Fails if that is to be a ring, and
+/// the kernel does not allow one.
+fn possible_reads(wanted: ColdReads, database: &Database) -> Result<ColdReads> {
+    let is_in_memory = matches!(database.kind(), Some(Kind::MemoryHash | Kind::MemoryTree));
+    if wanted == ColdReads::Pool || is_in_memory {
+        return Ok(ColdReads::Pool);
+    }
+    match Ring::new() {
+        Ok(_) => Ok(ColdReads::Ring),
+        Err(error) if wanted == ColdReads::Ring => Err(Error::Ring(error)),
+        Err(error) => {
+            tracing::info!(
+                "threads read what is not in memory: io_uring, which costs less, is not \
+                 available: {error}"
+            );
+            Ok(ColdReads::Pool)
+        }
+    }
 }
 
 /// Stats of the functions that clients call.
@@ -183,6 +203,10 @@ impl Shared {
                     config.remote_timeout,
                 )
             }),
+        };
+        config.cold_reads = match remote {
+            Some(_) => ColdReads::Pool,
+            None => possible_reads(config.cold_reads, &database)?,
         };
         let stop = StopSignal::new().map_err(Error::system("make an eventfd"))?;
         let server_id = config.server_id;

@@ -29,6 +29,8 @@ pub(crate) struct Taken {
     pub(crate) login: Duration,
     /// Time until a store outside of this process answered.
     pub(crate) store: Duration,
+    /// Time for reads of the disk that the event loop had under way.
+    pub(crate) disk: Duration,
     /// Time for the earlier pieces of an upload or a large reply.
     pub(crate) pieces: Duration,
 }
@@ -37,7 +39,7 @@ impl Taken {
     /// Returns all of it.
     #[inline]
     pub(crate) fn total(&self) -> Duration {
-        self.queue + self.login + self.store + self.pieces
+        self.queue + self.login + self.store + self.disk + self.pieces
     }
 }
 
@@ -95,9 +97,9 @@ impl SlowRequest {
     /// Returns the request with the parts of the time that was taken before, which its queue has
     /// as a whole.
     pub(crate) fn with_parts_of(self, taken: &Taken) -> Self {
-        let Taken { login, store, pieces, .. } = *taken;
-        let queue = self.queue.saturating_sub(login + store + pieces);
-        Self { queue, login, store, pieces, ..self }
+        let Taken { login, store, disk, pieces, .. } = *taken;
+        let queue = self.queue.saturating_sub(login + store + disk + pieces);
+        Self { queue, login, store, pieces, wait: self.wait + disk, ..self }
     }
 
     /// Returns all of its time.
@@ -310,12 +312,14 @@ mod tests {
     #[test]
     fn the_time_taken_before_is_divided_into_its_parts() {
         let ms = Duration::from_millis;
-        let taken = Taken { queue: ms(1), login: ms(20), store: ms(300), pieces: ms(4000) };
-        assert_eq!(taken.total(), ms(4321));
-        let whole = SlowRequest { queue: ms(4326), cpu: ms(7), ..request(b"k") };
+        let (store, pieces) = (ms(300), ms(4000));
+        let taken = Taken { queue: ms(1), login: ms(20), store, disk: ms(50_000), pieces };
+        assert_eq!(taken.total(), ms(54_321));
+        let whole = SlowRequest { queue: ms(54_326), cpu: ms(7), wait: ms(1), ..request(b"k") };
         let divided = whole.clone().with_parts_of(&taken);
         assert_eq!(divided.queue, ms(6));
-        assert_eq!((divided.login, divided.store, divided.pieces), (ms(20), ms(300), ms(4000)));
+        assert_eq!((divided.login, divided.store, divided.pieces), (ms(20), store, pieces));
+        assert_eq!(divided.wait, ms(50_001));
         assert_eq!(divided.total(), whole.total());
     }
 

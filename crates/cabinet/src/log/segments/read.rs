@@ -8,7 +8,7 @@
 //! [`FirstRead`].
 
 use super::{Location, Segment, Segments};
-use crate::io::{is_unreadable, read_around};
+use crate::io::{is_repeated, is_unreadable, read_around};
 use crate::log::error_at;
 use crate::log::record::{self, HEADER_BYTES_MAX, NotARecord, RECORD_BYTES_MIN, Record};
 use crate::log::scan::UNREADABLE;
@@ -190,6 +190,7 @@ fn with_file_record<T, const IS_NOTED: bool>(
     let mut filled = 0;
     // Whether the disk cannot read the bytes after that.
     let mut is_cut_off = false;
+    let mut is_at_end = false;
     loop {
         let more = &mut buffer[filled..];
         let at = (offset + filled) as u64;
@@ -198,7 +199,7 @@ fn with_file_record<T, const IS_NOTED: bool>(
             Wait::Never => segment.file.read_cached_at(more, at),
         };
         match read {
-            Ok(0) => {}
+            Ok(0) => is_at_end = true,
             Ok(bytes) => {
                 filled += bytes;
                 if filled < buffer.len() && wait == Wait::Block {
@@ -224,7 +225,7 @@ fn with_file_record<T, const IS_NOTED: bool>(
         match check.decode(&buffer[..filled], segment, offset) {
             Ok(record) => {
                 // A record in memory costs no read, so its length is no evidence.
-                if wait == Wait::Block {
+                if wait == Wait::Block || is_repeated() {
                     segment.first_read.count_read();
                     if bytes.is_none() {
                         segment.first_read.learn(record.total);
@@ -246,9 +247,11 @@ fn with_file_record<T, const IS_NOTED: bool>(
                     Err(error) => Err(corrupted::<IS_NOTED>(segment, offset, error)),
                 };
             }
-            // The part in memory does not suffice.
+            // The part in memory does not suffice. The next read misses the rest.
             Err(NotARecord::Short(_)) if filled < buffer.len() && wait == Wait::Never => {
-                return Err(Error::WouldBlock);
+                if is_at_end {
+                    return Err(Error::WouldBlock);
+                }
             }
             Err(NotARecord::Short(needed)) if needed > buffer.len() && needed <= left => {
                 buffer.resize(needed, 0);

@@ -100,6 +100,8 @@ families! {
     /// Requests that were understood and denied: by the mask, for lack of a right, on a read-only
     /// replica, while replicas or a store are missing, or without space on disk or in memory.
     RequestsDenied: Counter "tyrant_requests_denied_total" ["database", "reason"];
+    /// Steps of requests that waited for reads of the disk that their event loop had under way.
+    RequestsAwaitingReads: Counter "tyrant_requests_reading_total" ["database"];
     /// Steps of requests that the worker pool executed; a long value takes several.
     RequestsPooled: Counter "tyrant_requests_pooled_total" ["database"];
     /// Time for which replies waited until their changes were durable or replicated.
@@ -136,7 +138,7 @@ families! {
     Evictions: Counter "tyrant_evictions_total" ["database"];
     /// Expired records, by how they were found: by a read, or by the search for them.
     Expirations: Counter "tyrant_expirations_total" ["database", "found_by"];
-    /// Records read from the file by a thread that may wait for the disk.
+    /// Records read from the file after a wait for the disk.
     ColdReads: Counter "tyrant_cold_reads_total" ["database"];
     /// Memory in use, by its owner.
     MemoryBytes: Gauge "tyrant_memory_bytes" ["database", "owner"];

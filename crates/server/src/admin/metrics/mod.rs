@@ -27,6 +27,7 @@ const COUNTS: &[(Metric, Count, &[&str])] = &[
     (Metric::RequestsDenied, Count::DeniedUnavailable, &["unavailable"]),
     (Metric::RequestsDenied, Count::DeniedNoSpace, &["no_space"]),
     (Metric::RequestsPooled, Count::Pooled, &[]),
+    (Metric::RequestsAwaitingReads, Count::AwaitedReads, &[]),
     (Metric::ReceivedBytes, Count::BytesRead, &[]),
     (Metric::SentBytes, Count::BytesWritten, &[]),
     (Metric::ConnectionsAccepted, Count::Accepted, &[]),

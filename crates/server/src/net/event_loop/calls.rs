@@ -47,6 +47,9 @@ impl EventLoop {
         let leave = leave(&place, &self.state.hub, self.state.number, stop);
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS_MAX);
         let mut event_loop = self;
+        // A ring belongs to a thread.
+        event_loop.abandon_reads();
+        event_loop.state.open_ring();
         // A call has left the loop: these were to follow it, and those of the requests behind them.
         event_loop.state.submit_calls();
         loop {

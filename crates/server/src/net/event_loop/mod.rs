@@ -11,6 +11,7 @@
 mod calls;
 mod deliver;
 mod polling;
+mod reads;
 mod records;
 mod serve;
 
@@ -29,8 +30,9 @@ use crate::shared::clients::Visit;
 use crate::shared::slow_log::SlowRequest;
 use crate::shared::upgrade::Resume;
 use crate::{Error, Result};
-use cabinet::LogPosition;
+use cabinet::{LogPosition, Ring};
 use polling::{NO_WAIT, Polling};
+pub(crate) use reads::Reads;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::fd::OwnedFd;
@@ -52,6 +54,9 @@ const EVENTS_MAX: usize = 256;
 
 /// Token of the waker. Tokens of connections have a generation of at least 1.
 const WAKER: Token = 0;
+
+/// Token of the ring.
+const READS: Token = 1;
 
 /// Time a client has to stop sending after a refusal, in seconds.
 const LINGER_SECONDS: u64 = 2;
@@ -82,6 +87,8 @@ struct LoopState {
     counters: Arc<Counters>,
     epoll: OwnedFd,
     polling: Polling,
+    /// Reads that the loop has under way itself, if the kernel allows it.
+    ring: Option<Ring>,
     /// Buffer into which requests are read.
     input: Vec<u8>,
     /// Buffer into which replies are written.
@@ -138,6 +145,7 @@ impl EventLoop {
             shared,
             epoll,
             polling: Polling::default(),
+            ring: None,
             input: Vec::with_capacity(BUFFER_BYTES),
             output: Vec::with_capacity(BUFFER_BYTES),
             records: Vec::new(),
@@ -164,15 +172,18 @@ impl EventLoop {
     /// Waits for events, and handles them. Calls of functions remain to be made.
     fn handle_events(&mut self, events: &mut Vec<Event>) -> Result<()> {
         let timeout = self.state.timeout(self.connections.len());
-        let LoopState { polling, epoll, .. } = &mut self.state;
-        polling.wait(epoll, events, timeout).map_err(Error::system("wait for events"))?;
+        let LoopState { polling, epoll, ring, .. } = &mut self.state;
+        // A read takes longer than a poll.
+        let may_poll = !ring.as_ref().is_some_and(Ring::is_busy);
+        polling.wait(epoll, events, timeout, may_poll).map_err(Error::system("wait for events"))?;
         // The load of a loop does not include its polls.
         self.state.now = Instant::now();
         self.state.meter.wakes(self.state.now);
-        let mut woken = false;
+        let (mut woken, mut has_read) = (false, false);
         for event in events.drain(..) {
             match event.data.u64() {
                 WAKER => woken = true,
+                READS => has_read = true,
                 token => self.ready(token, event.flags),
             }
         }
@@ -180,6 +191,9 @@ impl EventLoop {
             self.read_mailbox();
         }
         self.retry_postponed();
+        if has_read || self.state.ring.as_ref().is_some_and(Ring::has_queued) {
+            self.finish_reads();
+        }
         if timeout.is_some() {
             self.expire_pending();
             self.tick();

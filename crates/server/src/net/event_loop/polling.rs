@@ -54,14 +54,15 @@ impl Default for Polling {
 
 impl Polling {
     /// Waits until there are events, and adds them to `events`, as many as it has room for. Without
-    /// any it returns after `timeout`, or when a signal came.
+    /// any it returns after `timeout`, or when a signal came. Polls only if it may.
     pub(super) fn wait(
         &mut self,
         epoll: &OwnedFd,
         events: &mut Vec<Event>,
         timeout: Option<&Timespec>,
+        may_poll: bool,
     ) -> Result<(), Errno> {
-        if timeout != Some(&NO_WAIT) && self.is_worth_it() {
+        if may_poll && timeout != Some(&NO_WAIT) && self.is_worth_it() {
             let found = poll(epoll, events)?;
             self.note(found);
             if found {
@@ -167,13 +168,13 @@ mod tests {
         let timeout = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         for paused in [0, 1] {
             let mut polling = Polling { pause_waits: paused, ..Polling::default() };
-            polling.wait(&epoll, &mut events, Some(&timeout)).expect("a wait");
+            polling.wait(&epoll, &mut events, Some(&timeout), true).expect("a wait");
             assert!(events.is_empty());
             assert_eq!((polling.polls, polling.hits), (1 - paused, 0));
 
             rustix::io::write(&counter, &1u64.to_ne_bytes()).expect("a write");
             let mut polling = Polling { pause_waits: paused, ..Polling::default() };
-            polling.wait(&epoll, &mut events, None).expect("a wait");
+            polling.wait(&epoll, &mut events, None, true).expect("a wait");
             let tokens: Vec<u64> = events.drain(..).map(|event| event.data.u64()).collect();
             assert_eq!(tokens, [7]);
             assert_eq!((polling.polls, polling.hits), (1 - paused, 1 - paused));
@@ -182,10 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_only_asks_is_no_poll() {
+    fn a_wait_that_only_asks_or_may_not_poll_is_no_poll() {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll instance");
         let mut polling = Polling::default();
-        polling.wait(&epoll, &mut Vec::with_capacity(4), Some(&NO_WAIT)).expect("a wait");
+        polling.wait(&epoll, &mut Vec::with_capacity(4), Some(&NO_WAIT), true).expect("a wait");
+        let timeout = Timespec { tv_sec: 0, tv_nsec: 1 };
+        polling.wait(&epoll, &mut Vec::with_capacity(4), Some(&timeout), false).expect("a wait");
         assert_eq!(polling.polls, 0);
     }
 }

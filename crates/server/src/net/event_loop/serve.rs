@@ -401,7 +401,8 @@ impl LoopState {
         } else if let Some(lock) = connection.session.awaited_lock.take() {
             self.await_lock(token, connection, request, lock)
         } else {
-            self.pool(token, connection, request)
+            !self.await_reads(token, connection, input, consumed..consumed + bytes)
+                && self.pool(token, connection, request)
         };
         if is_placed { consumed + bytes } else { consumed }
     }

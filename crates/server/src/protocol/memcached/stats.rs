@@ -119,6 +119,7 @@ fn general(shared: &Shared) -> Figures {
         ("total_items", sets.saturating_sub(total(Count::PutMiss)).to_string()),
         ("bytes", shared.served.database.size_bytes().to_string()),
         ("threads", shared.loads.len().to_string()),
+        ("cold_reads_by", shared.config.cold_reads.name().to_owned()),
         ("max_connections", shared.live.connections_max().to_string()),
         ("total_connections", total(Count::Accepted).to_string()),
         ("get_hits", hits(Count::Get, Count::GetMiss)),

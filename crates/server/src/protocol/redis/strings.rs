@@ -13,6 +13,7 @@ use crate::ops::command_mask;
 use crate::ops::conditional::{Action, Counting, Presence, Write, Written};
 use crate::ops::execute::{NoReply, Number, Outcome};
 use crate::ops::expiry::{now_ms, stored as stored_expiry};
+use crate::ops::lists::begin_reads;
 use crate::ops::number::Arithmetic;
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, Halt, or_absent};
@@ -291,7 +292,11 @@ fn append_values(
     let start = output.len();
     reply::array(output, arguments.len());
     for key in arguments.iter() {
-        append_value(context, key, output)?;
+        let appended = append_value(context, key, output);
+        if matches!(appended, Err(Failed::Halt(Halt::Blocked))) {
+            begin_reads(&context.shared.served.nonblocking, arguments.iter());
+        }
+        appended?;
         context.check_length(output.len() - start)?;
     }
     Ok(())

@@ -11,15 +11,17 @@
 //! requests in flight and the rounds; then perhaps the kinds of operation, all if none is given.
 //! The keyspace gets one replica.
 //!
-//! `mailings` is the load of `tyrant bench mailings --kinds hash` with as many addresses as
-//! operations, and `lookup` are its look-ups. They need strict mode.
+//! `mailings` is the load of `served mailings --kinds hash` (`crates/compare`) with as many
+//! addresses as operations, and `lookup` are its look-ups. They need strict mode.
 
 #![expect(clippy::unwrap_used, reason = "a measurement ends with the first failure")]
 
-#[path = "../src/commands/bench/mailing.rs"]
+#[expect(unreachable_pub, reason = "it is the benchmarks'")]
+#[path = "../../crates/compare/src/load/mailings/mailing.rs"]
 mod mailing;
-#[path = "../src/commands/bench/scatter.rs"]
-mod scatter;
+#[expect(dead_code, unreachable_pub, reason = "it is the benchmarks'")]
+#[path = "../../crates/compare/src/random.rs"]
+mod random;
 
 use client::Client;
 use cluster::{Mode, Name};
@@ -419,7 +421,7 @@ impl Served {
     }
 }
 
-/// Sends a mailing as `tyrant bench mailings` does.
+/// Sends a mailing as `served mailings` does.
 fn mail(client: &Client, load: Load, number: u64) {
     let mailing = Mailing::of(number, load.operations as u64);
     let (key, line) = (address(load.first_address + mailing.address), mailing.line());

@@ -52,11 +52,6 @@ mod connected {
         parse(name).map(drop)
     }
 
-    /// Returns whether a name is that of a table.
-    pub(crate) fn is_table(name: &str) -> Result<bool> {
-        Ok(parse(name)?.kind == Kind::Table)
-    }
-
     /// Connects to a database.
     pub(crate) fn connect(name: &str) -> Result<Connected> {
         connect_named(&Name { start_wait: Duration::ZERO, ..parse(name)? })
@@ -136,10 +131,6 @@ mod connected {
         bail!(WITHOUT)
     }
 
-    pub(crate) fn is_table(_: &str) -> Result<bool> {
-        bail!(WITHOUT)
-    }
-
     pub(crate) fn connect(_: &str) -> Result<Connected> {
         bail!(WITHOUT)
     }
@@ -162,5 +153,5 @@ mod connected {
 }
 
 pub(crate) use connected::{
-    check, connect, connect_at_start, init, is_cluster_name, is_table, migrate, statements,
+    check, connect, connect_at_start, init, is_cluster_name, migrate, statements,
 };

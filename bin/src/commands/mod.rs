@@ -111,9 +111,9 @@ enum Command {
     /// Make and check databases in a cluster of Apache Cassandra
     #[command(display_order = ADMINISTRATION)]
     Cluster(cluster::Cluster),
-    /// Run benchmarks on this machine
+    /// Send gets and sets to a server, and print rates and latencies
     #[command(display_order = OTHER)]
-    Bench(bench::Bench),
+    Bench(Box<bench::Bench>),
     /// Print the completions of a shell
     #[command(display_order = OTHER)]
     Completions(pages::Completions),

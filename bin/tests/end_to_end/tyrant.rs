@@ -323,7 +323,7 @@ fn a_load_is_told_in_a_table() {
     let server = Server::tyrant("*", &[]);
     let address = server.address();
     let run = |more: &[&str]| {
-        let all = ["bench", "load", "--server", &address, "--keys", "10", "--requests", "1100"];
+        let all = ["bench", "--server", &address, "--keys", "10", "--requests", "1100"];
         succeed("tyrant", &[&all[..], more].concat())
     };
     let table = run(&["--clients", "3", "--pipeline", "7"]);

@@ -13,7 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("webdav", &["cabinet", "server", "tls", "wire"]),
     ("scripts", &["cabinet", "client", "server", "wire"]),
     ("capi", &["cabinet"]),
-    ("compare", &["cabinet", "tls"]),
+    ("compare", &["cabinet", "client", "tls"]),
     ("python", &["cabinet"]),
     ("cluster", &["cabinet", "server", "tls", "wire"]),
     ("kv", &["cabinet", "client", "cluster", "scripts", "server", "tls", "webdav", "wire"]),

@@ -205,7 +205,7 @@ fn options_that_are_wrong_by_themselves_have_the_exit_code_of_a_wrong_command_li
         ("tyrant import - --into a.tch", 2, &["--format says how to read it"]),
         ("tyrant backup create b --database *", 2, &["a database in memory has no files"]),
         ("tyrant user add a:b --no-password --users u", 2, &["a name with a colon"]),
-        ("tyrant bench load --pipeline 0", 2, &["--pipeline must be from 1 to"]),
+        ("tyrant bench --pipeline 0", 2, &["--pipeline must be from 1 to"]),
     ]);
     let left: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").collect();
     assert_eq!(left.len(), 3, "nothing is made: {left:?}");

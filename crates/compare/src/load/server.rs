@@ -259,26 +259,31 @@ impl Server {
     pub fn process_id(&self) -> u32 {
         self.child.id()
     }
-}
 
-impl Drop for Server {
-    /// Asks the server to end, and kills it if it does not.
-    fn drop(&mut self) {
-        let process_id =
-            i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
-        if let Some(process_id) = process_id {
-            let _ = rustix::process::kill_process(process_id, rustix::process::Signal::TERM);
+    /// Asks the server to end and waits for it; kills it if it does not end.
+    pub fn stop(&mut self) -> Result<()> {
+        if self.child.try_wait()?.is_none() {
+            let process_id = rustix::process::Pid::from_child(&self.child);
+            rustix::process::kill_process(process_id, rustix::process::Signal::TERM)?;
         }
         let deadline = Instant::now() + STOP_PATIENCE;
-        while Instant::now() < deadline {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
+        while self.child.try_wait()?.is_none() {
+            if Instant::now() > deadline {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                bail!("{} did not end on SIGTERM within {STOP_PATIENCE:?}", self.recipe.name);
             }
             std::thread::sleep(POLL);
         }
-        eprintln!("{} did not end on SIGTERM within {STOP_PATIENCE:?}", self.recipe.name);
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop() {
+            eprintln!("{error}");
+        }
     }
 }
 

@@ -1,11 +1,8 @@
 //! Mailings by e-mail address: one line per mailing is appended to the record of its address, then
-//! addresses are looked up. The load is that of `tyrant bench mailings`, from clients that wait for
-//! each reply.
+//! addresses are looked up. The load is that of `served mailings`, from clients that wait for each
+//! reply.
 
-#[path = "../../../../../bin/src/commands/bench/mailing.rs"]
-mod mailing;
-#[path = "../../../../../bin/src/commands/bench/scatter.rs"]
-mod scatter;
+pub mod mailing;
 
 use super::driver::Tally;
 use super::protocol::Protocol;

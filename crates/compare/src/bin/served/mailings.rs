@@ -1,21 +1,14 @@
 //! Benchmark: mailings by address, stored as a table with a column per date, and as a hash database
 //! whose values are lines. It is a workload that users of Tokyo Cabinet described.
 
-use super::clients::{check_clients, in_parallel};
-use super::mailing::{Mailing, address, date, first_date, looked_up};
-use super::own_server::OwnServer;
-use crate::errors::require;
-use crate::plural::counted;
-use crate::say::say;
+use crate::clients::{check_clients, in_parallel};
+use crate::{Servers, connect};
 use anyhow::{Result, bail, ensure};
 use client::Client;
-use std::path::PathBuf;
+use compare::folder;
+use compare::load::mailings::mailing::{Mailing, address, date, first_date, looked_up};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  # Load 100,000 rows, on a disk of your choice
-  tyrant bench mailings --rows 100000 --lookups 100000 --dir /data")]
 pub(super) struct Mailings {
     /// Load N addresses, one row each
     #[arg(long, value_name = "N", default_value_t = 3_760_000)]
@@ -29,9 +22,8 @@ pub(super) struct Mailings {
     /// Measure these kinds of database
     #[arg(long, value_enum, value_delimiter = ',', default_value = "table,hash")]
     kinds: Vec<Kind>,
-    /// Create the databases in a temporary folder below this one
-    #[arg(long, value_name = "PATH")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    servers: Servers,
     /// Serve this database of a cluster, which must be empty and of the only kind measured; its
     /// records are removed afterwards
     #[arg(long, value_name = "cassandra://HOSTS/KEYSPACE#...")]
@@ -49,27 +41,21 @@ enum Kind {
 impl Kind {
     fn database(self) -> &'static str {
         match self {
-            Self::Table => "mailings.tct",
-            Self::Hash => "mailings.tch",
+            Self::Table => "{dir}/mailings.tct",
+            Self::Hash => "{dir}/mailings.tch",
         }
     }
 }
 
 impl Mailings {
     pub(super) fn run(&self) -> Result<()> {
-        require(self.rows > 0, "no rows")?;
+        ensure!(self.rows > 0, "no rows");
         check_clients(&self.clients)?;
-        if let Some(name) = &self.cluster {
-            require(self.kinds.len() == 1, "a database in a cluster has one kind: give --kinds")?;
-            let has_rows = crate::cluster::is_table(name)?;
-            ensure!(
-                has_rows == (self.kinds[0] == Kind::Table),
-                "{name} is {} table: give --kinds {}",
-                if has_rows { "a" } else { "no" },
-                if has_rows { "table" } else { "hash" }
-            );
-        }
-        say!("kind\tclients\tload rows/s\tload s\tlookups/s\tlookup s\trows\tbytes on disk");
+        ensure!(
+            self.cluster.is_none() || self.kinds.len() == 1,
+            "a database in a cluster has one kind: give --kinds"
+        );
+        println!("kind\tclients\tload rows/s\tload s\tlookups/s\tlookup s\trows\tbytes on disk");
         for kind in &self.kinds {
             for &clients in &self.clients {
                 self.measure(*kind, clients)?;
@@ -79,44 +65,38 @@ impl Mailings {
     }
 
     fn measure(&self, kind: Kind, clients: usize) -> Result<()> {
-        let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir);
         let database = self.cluster.as_deref().unwrap_or(kind.database());
-        let mut server = OwnServer::start(&parent, database, &[])?;
-        // Records that are there are not the benchmark's to remove.
-        ensure!(server.connect()?.count()? == 0, "{database} has records");
+        let mut server = self.servers.start(database)?;
+        let client = connect(&server)?;
+        // Records that are there are not the experiment's to remove.
+        ensure!(client.count()? == 0, "{database} has records");
         let mailings = Mailing::count(self.rows);
-        let load = in_parallel(&server, clients, "load", mailings, &|client, own, done| {
+        let load = in_parallel(&server, clients, |client, own| {
             for number in 0..mailings {
                 let mailing = Mailing::of(number, self.rows);
                 // One client sends all mailings to an address.
                 if own(mailing.address) {
                     send(kind, client, &mailing)?;
-                    done();
                 }
             }
             Ok(())
         })?;
-        let lookup =
-            in_parallel(&server, clients, "look up", self.lookups, &|client, own, done| {
-                for number in 0..self.lookups {
-                    if own(number) {
-                        look_up(kind, client, looked_up(number, self.rows))?;
-                        done();
-                    }
-                }
-                Ok(())
-            })?;
-        let rows = server.connect()?.count()?;
-        let found = counted(rows, "row was found", "rows were found");
-        ensure!(rows == self.rows, "{found}, and {} loaded", self.rows);
-        let bytes = match &self.cluster {
-            None => server.close(kind.database())?.to_string(),
-            Some(_) => {
-                server.connect()?.vanish()?;
-                "-".to_owned()
+        let lookup = in_parallel(&server, clients, |client, own| {
+            for number in (0..self.lookups).filter(|number| own(*number)) {
+                look_up(kind, client, looked_up(number, self.rows))?;
             }
+            Ok(())
+        })?;
+        let rows = client.count()?;
+        ensure!(rows == self.rows, "rows: {rows} were found, and {} loaded", self.rows);
+        let bytes = if self.cluster.is_some() {
+            client.vanish()?;
+            "-".to_owned()
+        } else {
+            server.stop()?;
+            folder::usage(server.folder())?.allocated.to_string()
         };
-        say!(
+        println!(
             "{kind:?}\t{clients}\t{:.0}\t{:.1}\t{:.0}\t{:.1}\t{rows}\t{bytes}",
             mailings as f64 / load.as_secs_f64(),
             load.as_secs_f64(),

@@ -1,4 +1,4 @@
-//! Processors: assigns the parts of a benchmark to processors.
+//! Processors: assigns the parts of an experiment to processors.
 
 use anyhow::{Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

@@ -1,16 +1,13 @@
 //! Benchmark: cost of a replica for its master, and the replica's lag. It runs the same inserts
 //! into a server without a replica and with one, on this machine.
 
-use super::clients::{check_clients, in_parallel};
-use super::own_server::OwnServer;
-use super::processors::Processors;
-use super::scatter::scatter;
-use crate::errors::require;
-use crate::say::say;
+use crate::clients::{check_clients, in_parallel};
+use crate::processors::Processors;
+use crate::{MASTER, Servers, connect, replica_of, word};
 use anyhow::{Result, ensure};
 use client::Client;
-use std::net::TcpListener;
-use std::path::PathBuf;
+use compare::load::server::Server;
+use compare::random::mix;
 use std::time::{Duration, Instant};
 
 /// Longest wait for a replica to catch up.
@@ -19,14 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Interval of the checks of its progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Name of the databases.
-const DATABASE: &str = "casket.tch";
-
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  # Insert 100,000 records, in one round
-  tyrant bench replication --records 100000 --rounds 1")]
 pub(super) struct Replication {
     /// Insert N records
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
@@ -49,13 +39,12 @@ pub(super) struct Replication {
     /// Reserve the last processor for the replica, as if it ran on another machine
     #[arg(long)]
     apart: bool,
-    /// Create the databases in temporary folders below this one
-    #[arg(long, value_name = "PATH")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    servers: Servers,
 }
 
-/// Starts a replica of the master at a port of this machine.
-type StartReplica<'s> = dyn Fn(&str) -> Result<OwnServer> + 's;
+/// Starts a replica of a master.
+type StartReplica<'s> = dyn Fn(&Server) -> Result<Server> + 's;
 
 /// A measurement.
 struct Measurement {
@@ -74,25 +63,25 @@ struct ReplicaMeasurement {
 impl Replication {
     pub(super) fn run(&self) -> Result<()> {
         check_clients(&[self.clients])?;
-        require(
+        ensure!(
             self.records > 0 && self.rounds > 0,
-            "the number of records and of rounds must be at least 1",
-        )?;
-        require(
+            "the number of records and of rounds must be at least 1"
+        );
+        ensure!(
             self.depths.iter().all(|depth| *depth > 0),
-            "the number of requests must be at least 1",
-        )?;
+            "the number of requests must be at least 1"
+        );
         let processors = self.apart.then(Processors::of_this_thread).transpose()?;
         if let Some(processors) = &processors {
             processors.use_others()?;
         }
-        say!(
+        println!(
             "requests at once\treplicas\trecords/s\tof without\tmaster CPU us/record\t\
              replica CPU us/record\treplica behind s"
         );
-        let start_replica = |port: &str| match &processors {
-            Some(processors) => processors.on_last(|| self.start_replica(port)),
-            None => self.start_replica(port),
+        let start_replica = |master: &Server| match &processors {
+            Some(processors) => processors.on_last(|| self.start_replica(master)),
+            None => self.start_replica(master),
         };
         for &depth in &self.depths {
             for _ in 0..self.rounds {
@@ -110,52 +99,39 @@ impl Replication {
         depth: usize,
         start_replica: Option<&StartReplica<'_>>,
     ) -> Result<Measurement> {
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
-        let logging = ["--update-log", "ulog", "--server-id"];
-        let listening = ["--host", "127.0.0.1", "--port", &port];
-        let master = OwnServer::start(
-            &self.parent(),
-            DATABASE,
-            &[&logging[..], &["1"], &listening].concat(),
-        )?;
-        let replica = start_replica.map(|start| start(&port)).transpose()?;
-        let before = master.processor_seconds()?;
+        let master = self.servers.start(MASTER)?;
+        let replica = start_replica.map(|start| start(&master)).transpose()?;
+        let before = master.cpu_time()?;
         let value = vec![b'x'; self.value_bytes];
-        let took =
-            in_parallel(&master, self.clients, "insert", self.records, &|client, own, done| {
-                let mut keys = (0..self.records).filter(|number| own(*number)).peekable();
-                while keys.peek().is_some() {
-                    let batch = keys.by_ref().take(depth);
-                    insert(client, batch, &value, done)?;
-                }
-                Ok(())
-            })?;
+        let took = in_parallel(&master, self.clients, |client, own| {
+            let mut keys = (0..self.records).filter(|number| own(*number)).peekable();
+            while keys.peek().is_some() {
+                insert(client, keys.by_ref().take(depth), &value)?;
+            }
+            Ok(())
+        })?;
         let replica = match replica {
             None => None,
             Some(replica) => {
                 let catch_up = self.await_all(&replica)?;
-                let processor_us = self.each_us(replica.processor_seconds()?);
+                let processor_us = self.each_us(replica.cpu_time()?);
                 Some(ReplicaMeasurement { processor_us, catch_up })
             }
         };
-        let master_us = self.each_us(master.processor_seconds()? - before);
+        let master_us = self.each_us(master.cpu_time()?.saturating_sub(before));
         let records_per_second = self.records as f64 / took.as_secs_f64();
         Ok(Measurement { records_per_second, master_us, replica })
     }
 
-    fn parent(&self) -> PathBuf {
-        self.dir.clone().unwrap_or_else(std::env::temp_dir)
-    }
-
-    fn start_replica(&self, port: &str) -> Result<OwnServer> {
-        let master = format!("127.0.0.1:{port}");
-        let mut options = vec!["--server-id", "2", "--master", &master];
+    fn start_replica(&self, master: &Server) -> Result<Server> {
+        let mut arguments = replica_of(master);
         if self.replica_logs {
-            options.extend(["--update-log", "ulog"]);
+            arguments += " --update-log {dir}/ulog";
         }
-        let replica = OwnServer::start(&self.parent(), DATABASE, &options)?;
+        let replica = self.servers.start(&arguments)?;
+        let client = connect(&replica)?;
         let started = Instant::now();
-        while replica.word("replication_state")? != "following" {
+        while word(&client, "replication_state")? != "following" {
             ensure!(started.elapsed() < PATIENCE, "the replica did not connect in time");
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -163,8 +139,8 @@ impl Replication {
     }
 
     /// Waits until the replica has caught up. Returns the duration.
-    fn await_all(&self, replica: &OwnServer) -> Result<Duration> {
-        let client = replica.connect()?;
+    fn await_all(&self, replica: &Server) -> Result<Duration> {
+        let client = connect(replica)?;
         let started = Instant::now();
         while client.count()? < self.records {
             ensure!(started.elapsed() < PATIENCE, "the replica did not catch up in time");
@@ -173,33 +149,25 @@ impl Replication {
         Ok(started.elapsed())
     }
 
-    fn each_us(&self, seconds: f64) -> f64 {
-        seconds * 1e6 / self.records as f64
+    fn each_us(&self, time: Duration) -> f64 {
+        time.as_secs_f64() * 1e6 / self.records as f64
     }
 }
 
-fn insert(
-    client: &Client,
-    numbers: impl Iterator<Item = u64>,
-    value: &[u8],
-    done: &mut dyn FnMut(),
-) -> Result<()> {
+fn insert(client: &Client, numbers: impl Iterator<Item = u64>, value: &[u8]) -> Result<()> {
     let mut pipeline = client.pipeline();
-    let mut count = 0;
     for number in numbers {
         // 16 bytes, in random order.
-        pipeline.put(format!("{:016x}", scatter(number)).as_bytes(), value)?;
-        count += 1;
+        pipeline.put(format!("{:016x}", mix(number)).as_bytes(), value)?;
     }
     pipeline.run()?;
-    (0..count).for_each(|_| done());
     Ok(())
 }
 
 impl Measurement {
     fn print(&self, depth: usize, share: f64) {
         let replica = self.replica.as_ref();
-        say!(
+        println!(
             "{depth}\t{}\t{:.0}\t{share:.2}\t{:.2}\t{}\t{}",
             usize::from(replica.is_some()),
             self.records_per_second,

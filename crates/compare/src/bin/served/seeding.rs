@@ -1,16 +1,12 @@
 //! Benchmark: latency of a master's clients while an empty replica becomes a copy of it, all on
 //! this machine. It also checks that the copy is equal.
 
-use super::clients::{check_clients, in_parallel};
-use super::own_server::OwnServer;
-use super::scatter::scatter;
-use crate::errors::require;
-use crate::plural::counted;
-use crate::say::say;
-use anyhow::{Context, Result, bail, ensure};
+use crate::clients::{check_clients, in_parallel, join};
+use crate::{MASTER, Servers, connect, replica_of, word};
+use anyhow::{Result, bail, ensure};
 use client::{Client, Reply};
-use std::net::TcpListener;
-use std::path::PathBuf;
+use compare::load::server::Server;
+use compare::random::mix;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,17 +16,10 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 /// Interval of the checks of its progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Name of the databases.
-const DATABASE: &str = "casket.tch";
-
 /// Requests per pipeline when latency is not measured.
 const BATCH: usize = 256;
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  # Seed a replica with 100,000 records
-  tyrant bench seeding --records 100000")]
 pub(super) struct Seeding {
     /// Store N records on the master
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
@@ -50,43 +39,37 @@ pub(super) struct Seeding {
     /// Send the copy compressed
     #[arg(long)]
     compressed: bool,
-    /// Create the databases in temporary folders below this one
-    #[arg(long, value_name = "PATH")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    servers: Servers,
 }
 
 impl Seeding {
     pub(super) fn run(&self) -> Result<()> {
         check_clients(&[self.clients])?;
-        require(
+        ensure!(
             self.records > 0 && self.rate > 0,
-            "the number of records and the rate must be at least 1",
-        )?;
-        let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir);
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
-        let listening = ["--host", "127.0.0.1", "--port", &port];
-        let logging = ["--update-log", "ulog", "--server-id", "1"];
-        let master = OwnServer::start(&parent, DATABASE, &[&logging[..], &listening].concat())?;
+            "the number of records and the rate must be at least 1"
+        );
+        let master = self.servers.start(MASTER)?;
         self.load(&master)?;
-        say!("\trequests\tp50 us\tp99 us\tp99.9 us\tlongest us");
+        println!("\trequests\tp50 us\tp99 us\tp99.9 us\tlongest us");
         let has_ended = AtomicBool::new(false);
         let (quiet, _) = self.measure(&master, &has_ended, || {
             std::thread::sleep(Duration::from_secs(self.quiet));
             Ok(())
         })?;
         quiet.print("quiet");
-        let address = format!("127.0.0.1:{port}");
-        let mut options = vec!["--server-id", "2", "--master", &address];
-        options.extend(self.compressed.then_some("--seed-compressed"));
+        let compressed = if self.compressed { "--seed-compressed" } else { "" };
+        let replica = format!("{} {compressed}", replica_of(&master));
         let has_ended = AtomicBool::new(false);
         let (seeding, (replica, took)) = self.measure(&master, &has_ended, || {
             let started = Instant::now();
-            let replica = OwnServer::start(&parent, DATABASE, &options)?;
+            let replica = self.servers.start(&replica)?;
             await_state(&replica, started)?;
             Ok((replica, started.elapsed()))
         })?;
         seeding.print("seeding");
-        say!(
+        println!(
             "p99 {:.2} of quiet\tseeded in {:.1} s",
             seeding.percentile(99.0).as_secs_f64() / quiet.percentile(99.0).as_secs_f64(),
             took.as_secs_f64()
@@ -94,19 +77,16 @@ impl Seeding {
         self.compare(&master, &replica)
     }
 
-    fn load(&self, master: &OwnServer) -> Result<()> {
+    fn load(&self, master: &Server) -> Result<()> {
         let value = vec![b'x'; self.value_bytes];
-        in_parallel(master, self.clients, "load", self.records, &|client, own, done| {
+        in_parallel(master, self.clients, |client, own| {
             let mut keys = (0..self.records).filter(|number| own(*number)).peekable();
             while keys.peek().is_some() {
                 let mut pipeline = client.pipeline();
-                let mut count = 0;
                 for number in keys.by_ref().take(BATCH) {
                     pipeline.put(&key(number), &value)?;
-                    count += 1;
                 }
                 pipeline.run()?;
-                (0..count).for_each(|_| done());
             }
             Ok(())
         })?;
@@ -116,23 +96,17 @@ impl Seeding {
     /// Runs the clients during `meanwhile`. Returns the durations of their requests.
     fn measure<T>(
         &self,
-        master: &OwnServer,
+        master: &Server,
         has_ended: &AtomicBool,
         meanwhile: impl FnOnce() -> Result<T>,
     ) -> Result<(Latencies, T)> {
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..self.clients)
-                .map(|index| scope.spawn(move || self.work(&master.connect()?, index, has_ended)))
+                .map(|index| scope.spawn(move || self.work(&connect(master)?, index, has_ended)))
                 .collect();
             let done = meanwhile();
             has_ended.store(true, Ordering::SeqCst);
-            let mut all = Vec::new();
-            for thread in threads {
-                match thread.join() {
-                    Ok(latencies) => all.extend(latencies?),
-                    Err(_) => bail!("a client panicked"),
-                }
-            }
+            let mut all = join(threads)?.concat();
             all.sort_unstable();
             ensure!(!all.is_empty(), "no request was made");
             Ok((Latencies(all), done?))
@@ -148,7 +122,7 @@ impl Seeding {
         let mut number = index as u64;
         while !has_ended.load(Ordering::SeqCst) {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            number = scatter(number);
+            number = mix(number);
             let key = key(number % self.records);
             match number % 4 {
                 0 => drop(client.put_cat(&key, b"y")?),
@@ -162,10 +136,10 @@ impl Seeding {
     }
 
     /// Compares all records.
-    fn compare(&self, master: &OwnServer, replica: &OwnServer) -> Result<()> {
-        let (source, copy) = (master.connect()?, replica.connect()?);
+    fn compare(&self, master: &Server, replica: &Server) -> Result<()> {
+        let (source, copy) = (connect(master)?, connect(replica)?);
         let started = Instant::now();
-        while replica.number("replication_lag_operations")? > 0.0 {
+        while word(&copy, "replication_lag_operations")?.parse::<f64>()? > 0.0 {
             ensure!(started.elapsed() < PATIENCE, "the replica did not catch up in time");
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -181,14 +155,14 @@ impl Seeding {
             );
             first = numbers.end;
         }
-        say!("equal in all of {}", counted(self.records, "record", "records"));
+        println!("equal in all of {} records", self.records);
         Ok(())
     }
 }
 
 /// 16 bytes, in random order.
 fn key(number: u64) -> Vec<u8> {
-    format!("{:016x}", scatter(number)).into_bytes()
+    format!("{:016x}", mix(number)).into_bytes()
 }
 
 fn values(client: &Client, numbers: std::ops::Range<u64>) -> Result<Vec<Reply>> {
@@ -200,13 +174,10 @@ fn values(client: &Client, numbers: std::ops::Range<u64>) -> Result<Vec<Reply>> 
 }
 
 /// Waits until a replica follows the log.
-fn await_state(replica: &OwnServer, started: Instant) -> Result<()> {
-    let client = replica.connect()?;
+fn await_state(replica: &Server, started: Instant) -> Result<()> {
+    let client = connect(replica)?;
     loop {
-        let text = String::from_utf8(client.stat()?)?;
-        let mut lines = text.lines();
-        let state = lines.find_map(|line| line.strip_prefix("replication_state\t"));
-        match state.context("the replica has no state")? {
+        match &*word(&client, "replication_state")? {
             "following" => return Ok(()),
             "stopped" => bail!("the replica has stopped"),
             _ => ensure!(started.elapsed() < PATIENCE, "the replica did not catch up in time"),
@@ -227,6 +198,6 @@ impl Latencies {
     fn print(&self, name: &str) {
         let [p50, p99, p999, longest] =
             [50.0, 99.0, 99.9, 100.0].map(|percent| self.percentile(percent).as_micros());
-        say!("{name}\t{}\t{p50}\t{p99}\t{p999}\t{longest}", self.0.len());
+        println!("{name}\t{}\t{p50}\t{p99}\t{p999}\t{longest}", self.0.len());
     }
 }

@@ -63,7 +63,6 @@ impl Client {
     }
 
     /// Returns whether an interrupted operation has left the connection unusable.
-    #[must_use]
     pub fn is_broken(&self) -> bool {
         self.connection.lock().is_broken()
     }

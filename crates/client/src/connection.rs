@@ -385,7 +385,6 @@ impl Write for Stream {
 }
 
 /// Returns whether a connection to this address stays within this machine.
-#[must_use]
 pub fn is_this_machine(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }

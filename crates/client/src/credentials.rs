@@ -76,7 +76,6 @@ impl Credentials {
     }
 
     /// Returns the name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -68,7 +68,6 @@ pub enum LoginRefusal {
 
 impl Error {
     /// Returns the number of the error. In Tokyo Tyrant 0 is success.
-    #[must_use]
     pub fn code(&self) -> u32 {
         match self {
             Error::InvalidOperation | Error::BadSearch(_) => 1,

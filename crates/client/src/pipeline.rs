@@ -93,13 +93,11 @@ impl<'c> Pipeline<'c> {
     }
 
     /// Returns the number of requests.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
     /// Returns whether there are no requests.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }

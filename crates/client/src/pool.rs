@@ -27,7 +27,6 @@ struct State {
 
 impl Pool {
     /// Creates a pool of at most `connections_max` connections, at least one. It opens none yet.
-    #[must_use]
     pub fn new(address: Address, settings: Settings, connections_max: usize) -> Self {
         Self {
             address,

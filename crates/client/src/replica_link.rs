@@ -157,7 +157,6 @@ impl ReplicaLink {
 
     /// Returns whether the master is a tyrant server, which may send all of [`FromMaster`] and
     /// takes acknowledgements.
-    #[must_use]
     pub fn is_extended(&self) -> bool {
         self.is_extended
     }

@@ -53,7 +53,6 @@ pub struct Search {
 
 impl Search {
     /// Creates a search for all rows.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -69,7 +68,6 @@ impl Search {
     }
 
     /// Adds a condition on a column. A row must meet all conditions.
-    #[must_use]
     pub fn condition(mut self, column: &[u8], operator: &[u8], operand: &[u8]) -> Self {
         if !is_operator(operator) {
             self.note(format!("unknown operator \"{}\"", operator.escape_ascii()));
@@ -78,7 +76,6 @@ impl Search {
     }
 
     /// Sorts the rows by a column.
-    #[must_use]
     pub fn order_by(mut self, column: &[u8], kind: &[u8]) -> Self {
         if number_of(&SORT_ORDERS, kind).is_none() {
             self.note(format!("unknown sort order \"{}\"", kind.escape_ascii()));
@@ -87,7 +84,6 @@ impl Search {
     }
 
     /// Limits the result to `max` rows (`None`: all) after the first `skip`.
-    #[must_use]
     pub fn limit(self, max: Option<u64>, skip: u64) -> Self {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX).to_string();
         let max = max.map_or("-1".to_owned(), number);
@@ -96,7 +92,6 @@ impl Search {
 
     /// Combines the rows of another search with those of this one. Sort order and limit are those
     /// of this search. If several searches are combined, the last operation applies to all.
-    #[must_use]
     pub fn combine(self, operation: SetOperation, other: Search) -> Self {
         let mut both = self.with(&[b"next"]);
         both.arguments.extend(other.arguments);

@@ -73,7 +73,6 @@ impl UpdateStream {
     }
 
     /// Returns whether the next message has been received, so that `next` does not block.
-    #[must_use]
     pub fn has_next(&self) -> bool {
         matches!(Message::parse(self.frames.rest()), Parse::Complete(..))
     }

@@ -36,14 +36,12 @@ pub struct ServerConfig {
 
 impl ServerConfig {
     /// Returns the time after which the first of the certificates is no longer valid.
-    #[must_use]
     pub fn expires(&self) -> Option<SystemTime> {
         self.expires
     }
 
     /// Returns whether the server's certificate is one of an authority (CA:TRUE), which clients
     /// refuse for a server.
-    #[must_use]
     pub fn is_authority(&self) -> bool {
         self.is_authority
     }

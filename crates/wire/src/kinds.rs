@@ -50,14 +50,12 @@ impl RequestKind {
 
     /// Returns the number of the kind, below [`RequestKind::COUNT`].
     #[inline]
-    #[must_use]
     pub fn number(self) -> usize {
         self.place().map_or(0, |place| usize::from(FIRST[place] + self.command))
     }
 
     /// Returns the place of the protocol among [`PROTOCOLS`].
     #[inline]
-    #[must_use]
     pub fn place(self) -> Option<usize> {
         usize::from(self.protocol).checked_sub(1)
     }
@@ -67,25 +65,21 @@ impl RequestKind {
     }
 
     /// Returns the class of the command.
-    #[must_use]
     pub fn class(self) -> Class {
         self.row().map_or(Class::Other, |(_, class, _)| *class)
     }
 
     /// Returns the effect of the command.
-    #[must_use]
     pub fn effect(self) -> Effect {
         self.row().map_or(Effect::None, |(_, _, effect)| *effect)
     }
 
     /// Returns the name of the protocol.
-    #[must_use]
     pub fn protocol(self) -> &'static str {
         self.place().map_or("none", |place| PROTOCOLS[place].protocol)
     }
 
     /// Returns the name of the command.
-    #[must_use]
     pub fn command(self) -> &'static str {
         self.row().map_or("none", |(name, ..)| name)
     }

@@ -146,7 +146,6 @@ pub struct LogProgress {
 
 impl LogProgress {
     /// Returns the progress of a replica with all entries up to `base_us` and no other.
-    #[must_use]
     pub fn up_to(log: u64, base_us: u64) -> Self {
         Self { log, base_us, partitions_us: [base_us; PARTITIONS] }
     }
@@ -162,7 +161,6 @@ pub struct Resume {
 impl Resume {
     /// Parses the message at the start of `bytes`. [`Invalid::UnknownCommand`] if none begins
     /// there.
-    #[must_use]
     pub fn parse(bytes: &[u8]) -> Parse<Self> {
         let Some((&kind, rest)) = bytes.split_first() else { return Parse::Incomplete(1) };
         let mut reader = Reader { rest, taken: 1 };
@@ -204,7 +202,6 @@ impl Resume {
 }
 
 /// Returns the bytes of the pairs of [`FromMaster::Progress`].
-#[must_use]
 pub fn progress_pairs(progress: &[(u64, u64)]) -> Vec<u8> {
     let mut pairs = Vec::new();
     progress.iter().for_each(|(log, base_us)| u64s(&mut pairs, [*log, *base_us]));
@@ -248,7 +245,6 @@ pub struct Acknowledgement {
 impl<'a> FromMaster<'a> {
     /// Parses the message at the start of `bytes`. [`Invalid::UnknownCommand`] if none begins
     /// there.
-    #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Parse<Self> {
         let Some((&kind, rest)) = bytes.split_first() else { return Parse::Incomplete(1) };
         let mut reader = Reader { rest, taken: 1 };
@@ -366,7 +362,6 @@ impl Acknowledgement {
 
     /// Parses the message at the start of `bytes`. [`Invalid::UnknownCommand`] if none begins
     /// there.
-    #[must_use]
     pub fn parse(bytes: &[u8]) -> Parse<Self> {
         match bytes.split_first() {
             None => Parse::Incomplete(Self::BYTES),

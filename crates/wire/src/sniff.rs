@@ -27,7 +27,6 @@ pub enum Protocol {
 /// HTTP. A line that ends in a version of HTTP is a malformed HTTP request: a body may follow,
 /// which a browser can be made to send, and must not be taken for commands.
 #[inline]
-#[must_use]
 pub fn sniff(bytes: &[u8]) -> Option<Protocol> {
     match bytes {
         [] => None,
@@ -44,7 +43,6 @@ pub fn sniff(bytes: &[u8]) -> Option<Protocol> {
 /// Returns the protocol of the request at the start of `bytes`, on a connection whose client has
 /// sent an array of Redis's protocol: from then on every line is a command of Redis.
 #[inline]
-#[must_use]
 pub fn sniff_after_array(bytes: &[u8]) -> Option<Protocol> {
     match bytes {
         [] => None,

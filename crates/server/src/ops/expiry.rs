@@ -58,7 +58,6 @@ pub(crate) fn expires_after(time: Duration) -> u64 {
 }
 
 /// Returns the expiry of a record that is to expire at this time, in milliseconds since 1970.
-#[must_use]
 pub fn stored(at_ms: u64) -> u64 {
     without_marks(at_ms).max(1000)
 }
@@ -120,7 +119,6 @@ pub(crate) fn marked(expires_at_ms: u64, marks: Marks) -> u64 {
 }
 
 /// Returns the same expiry without marks.
-#[must_use]
 pub fn unmarked(expires_at_ms: u64) -> u64 {
     marked(expires_at_ms, Marks::default())
 }

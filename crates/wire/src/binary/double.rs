@@ -7,7 +7,6 @@ const FRACTION_UNITS: f64 = 1e12;
 ///
 /// Infinities are the largest and the smallest integral part, not-a-number is the smallest of
 /// both. A finite number beyond the range of the integral part becomes an infinity.
-#[must_use]
 pub fn double_to_parts(number: f64) -> (i64, i64) {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0; // 2^63
     if number.is_nan() {
@@ -23,7 +22,6 @@ pub fn double_to_parts(number: f64) -> (i64, i64) {
 }
 
 /// Returns the double with the parts that [`double_to_parts`] returns.
-#[must_use]
 pub fn double_from_parts(integral: i64, fractional: i64) -> f64 {
     match (integral, fractional) {
         (i64::MIN, i64::MIN) => f64::NAN,

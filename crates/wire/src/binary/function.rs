@@ -17,7 +17,6 @@ macro_rules! functions {
             pub const ALL: &'static [Function<'static>] = &[$(Function::$function,)*];
 
             /// Returns the function with this name.
-            #[must_use]
             pub fn from_name(name: &'a [u8]) -> Self {
                 $(
                     if name == $name {
@@ -28,7 +27,6 @@ macro_rules! functions {
             }
 
             /// Returns its name on the wire.
-            #[must_use]
             pub fn name(self) -> &'a [u8] {
                 match self {
                     $(Self::$function => $name,)*

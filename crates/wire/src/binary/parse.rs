@@ -18,7 +18,6 @@ pub struct Progress {
 /// A size over a limit is refused as soon as it is known, before its string has arrived.
 /// `Incomplete` counts every announced byte, so that the caller can refuse a request that is too
 /// long for it.
-#[must_use]
 pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
     parse_resuming(bytes, &mut Progress::default())
 }
@@ -27,13 +26,11 @@ pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
 /// so that the work for many strings does not depend on the number of pieces.
 ///
 /// `progress` is a new value for each request, and `bytes` begins with the same bytes each time.
-#[must_use]
 pub fn parse_resuming<'a>(bytes: &'a [u8], progress: &mut Progress) -> Parse<Request<'a>> {
     finish(Reader { bytes, position: 0, progress, is_logged: false })
 }
 
 /// Returns whether the request at the start of `bytes` is one of `misc`, as far as it has arrived.
-#[must_use]
 pub fn may_be_misc(bytes: &[u8]) -> bool {
     matches!(bytes, [] | [MAGIC] | [MAGIC, command::MISC, ..])
 }

@@ -124,13 +124,11 @@ impl List {
     }
 
     /// Returns the number of elements so far.
-    #[must_use]
     pub fn len(&self) -> u32 {
         self.count
     }
 
     /// Returns whether there is no element yet.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

@@ -21,25 +21,21 @@ impl<'a> Strings<'a> {
     }
 
     /// Returns the number of strings.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
     /// Returns whether there is no string.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// Returns the strings in order.
-    #[must_use]
     pub fn iter(&self) -> StringsIter<'a> {
         StringsIter { left: self.count, bytes: self.bytes }
     }
 
     /// Returns the bytes on the wire: each string after its length, without the count.
-    #[must_use]
     pub fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -121,13 +117,11 @@ impl StringsBuffer {
     }
 
     /// Returns the bytes of the strings on the wire.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
     /// Returns the strings for a request.
-    #[must_use]
     pub fn strings(&self) -> Strings<'_> {
         Strings::checked(self.count, &self.bytes)
     }

@@ -14,7 +14,6 @@ pub struct BasicCredentials {
 
 impl BasicCredentials {
     /// Decodes the value of a header. Returns `None` for another scheme, or if it is too long.
-    #[must_use]
     pub fn decode(header: &[u8]) -> Option<Self> {
         let (scheme, text) = header.split_at_checked(b"Basic ".len())?;
         if !scheme.eq_ignore_ascii_case(b"Basic ") {
@@ -27,7 +26,6 @@ impl BasicCredentials {
     }
 
     /// Returns name and password.
-    #[must_use]
     pub fn parts(&self) -> (&[u8], &[u8]) {
         (&self.buffer[..self.colon], &self.buffer[self.colon + 1..self.length])
     }

@@ -33,7 +33,6 @@ enum Body<'a> {
 
 impl<'a> Request<'a> {
     /// Returns the body. Chunks are joined into a copy.
-    #[must_use]
     pub fn body(&self) -> Cow<'a, [u8]> {
         match self.body {
             Body::Plain(bytes) => Cow::Borrowed(bytes),
@@ -66,7 +65,6 @@ pub struct Progress {
 /// Parses the request at the start of `bytes`.
 ///
 /// `Incomplete` counts the announced body, so that the caller can refuse a long one early.
-#[must_use]
 pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
     parse_resuming(bytes, &mut Progress::default())
 }
@@ -75,7 +73,6 @@ pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
 /// skipped until a chunked body is complete, so that a body of many small chunks takes linear time.
 ///
 /// `progress` is a new value for each request, and `bytes` begins with the same bytes each time.
-#[must_use]
 pub fn parse_resuming<'a>(bytes: &'a [u8], progress: &mut Progress) -> Parse<Request<'a>> {
     let is_known = progress.start > 0;
     if is_known && let Err(stop) = chunks(bytes, progress) {

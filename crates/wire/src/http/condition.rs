@@ -23,13 +23,11 @@ pub enum FailedCondition {
 
 impl<'a> Conditions<'a> {
     /// Returns the conditions of a request.
-    #[must_use]
     pub fn of(head: &Head<'a>) -> Self {
         Self { matching: head.list("If-Match"), none_matching: head.list("If-None-Match") }
     }
 
     /// Returns whether there is no condition.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -66,7 +66,6 @@ pub struct Head<'a> {
 
 impl<'a> Head<'a> {
     /// Returns to whom the request is addressed, and by whom.
-    #[must_use]
     pub fn addressing(&self) -> Addressing<'a> {
         Addressing {
             host: self.host,
@@ -77,13 +76,11 @@ impl<'a> Head<'a> {
     }
 
     /// Returns the value of the first header of a name, in upper or lower case.
-    #[must_use]
     pub fn header(&self, name: &str) -> Option<&'a [u8]> {
         self.headers(name).next()
     }
 
     /// Returns the value of a header that is a list, which may have several lines.
-    #[must_use]
     pub fn list(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         let mut lines = self.headers(name);
         let mut list = Cow::Borrowed(lines.next()?);
@@ -108,14 +105,12 @@ impl<'a> Head<'a> {
     }
 
     /// Returns the value of a header as a decimal number, if it is one.
-    #[must_use]
     pub fn header_number(&self, name: &str) -> Option<i64> {
         decimal::signed(self.header(name)?)
     }
 
     /// Returns the key of the target: without `http://host` and one leading `/`, decoded. A query
     /// is part of the key.
-    #[must_use]
     pub fn key(&self) -> Cow<'a, [u8]> {
         const SCHEME: &[u8] = b"http://";
         let mut path = self.target;
@@ -133,7 +128,6 @@ impl<'a> Head<'a> {
 /// Heads beyond [`HTTP_HEAD_BYTES_MAX`] or with more than [`HTTP_HEADERS_MAX`] lines are
 /// `TooLarge`. A head whose body has two possible lengths, or with two hosts or
 /// origins, is refused.
-#[must_use]
 pub fn head(bytes: &[u8]) -> Parse<Head<'_>> {
     // The limit applies to complete heads too: the result must not depend on the packets.
     let window = &bytes[..bytes.len().min(HTTP_HEAD_BYTES_MAX)];
@@ -227,7 +221,6 @@ fn interpret<'a>(
 }
 
 /// Returns whether a value of `Content-Encoding` is that of bytes as they are.
-#[must_use]
 pub fn is_identity(coding: &[u8]) -> bool {
     coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")
 }

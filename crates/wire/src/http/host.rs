@@ -44,7 +44,6 @@ pub enum Foreign {
 
 impl Foreign {
     /// Returns the status of the refusal.
-    #[must_use]
     pub fn status(self) -> Status {
         match self {
             Self::NoHost => Status::BadRequest,
@@ -54,7 +53,6 @@ impl Foreign {
     }
 
     /// Returns the text of the refusal.
-    #[must_use]
     pub fn text(self) -> &'static str {
         match self {
             Self::NoHost => "a request of HTTP/1.1 needs a Host header",
@@ -69,7 +67,6 @@ impl Foreign {
 
 impl HostNames {
     /// Returns all names, so that nothing is refused.
-    #[must_use]
     pub fn any() -> Self {
         Self { is_any: true, names: Vec::new() }
     }
@@ -80,7 +77,6 @@ impl HostNames {
     }
 
     /// Returns why a request is refused, if it is.
-    #[must_use]
     pub fn refusal(&self, request: Addressing<'_>) -> Option<Foreign> {
         let Addressing { host, origin, may_lack_host, changes } = request;
         match host {
@@ -130,7 +126,6 @@ fn without_port(host: &[u8]) -> Option<&str> {
 
 /// Returns whether two authorities name the same host and port. Behind a proxy the scheme may
 /// differ, so a default port is that of any scheme.
-#[must_use]
 pub fn is_same_authority(one: &[u8], other: &[u8]) -> bool {
     let name = |authority: &[u8]| {
         let user = authority.iter().rposition(|byte| *byte == b'@').map_or(0, |at| at + 1);

@@ -37,7 +37,6 @@ kinds! {
 
 impl Method {
     /// Returns the kind of a request of HTTP with this method.
-    #[must_use]
     pub fn kind(self) -> RequestKind {
         let kind = match self {
             Self::Get => Kind::Get,
@@ -55,7 +54,6 @@ impl Method {
 
 impl WebDavKind {
     /// Returns the kind of a request with the method of this name.
-    #[must_use]
     pub fn of(method: &str) -> Self {
         match method {
             "GET" => Self::Get,

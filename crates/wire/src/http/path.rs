@@ -46,7 +46,6 @@ pub fn path_key(target: &[u8]) -> Result<Vec<u8>, NotAPath> {
 }
 
 /// Returns the target of a key in a form that every parser of targets reads alike.
-#[must_use]
 pub fn path_target(key: &[u8]) -> String {
     let mut target = Vec::with_capacity(key.len() + 1);
     for part in key.split(|byte| *byte == b'/') {
@@ -58,7 +57,6 @@ pub fn path_target(key: &[u8]) -> String {
 }
 
 /// Returns the authority (host and port) of a target or of a reference in a header, if it has one.
-#[must_use]
 pub fn authority(target: &[u8]) -> Option<&[u8]> {
     let start = end_of_scheme(target);
     let rest = target.get(start..).filter(|_| start > 0)?;

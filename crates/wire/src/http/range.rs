@@ -15,7 +15,6 @@ pub enum ByteRange {
 }
 
 /// Returns the bytes that a header selects from a value of `length` bytes.
-#[must_use]
 pub fn select_range(header: &[u8], length: u64) -> ByteRange {
     parse(header, length).unwrap_or(ByteRange::Whole)
 }

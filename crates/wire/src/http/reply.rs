@@ -44,7 +44,6 @@ pub enum Status {
 
 impl Status {
     /// Returns the code and the reason of the status line.
-    #[must_use]
     pub fn code_and_reason(self) -> (&'static str, &'static str) {
         match self {
             Status::Ok => ("200", "OK"),
@@ -100,7 +99,6 @@ pub const OWN_FRAMES: &str = "SAMEORIGIN";
 
 /// Returns whether a browser shows a value of this media type as a page with scripts. In a frame of
 /// another site's page a user could be made to click in it.
-#[must_use]
 pub fn is_page(media_type: &str) -> bool {
     let essence = media_type.split(';').next().unwrap_or_default().trim();
     ["text/html", "application/xhtml+xml"].iter().any(|page| essence.eq_ignore_ascii_case(page))

@@ -23,7 +23,6 @@ enum State {
 
 impl RestOfBody {
     /// Makes the rest of a body of which no byte has been parsed.
-    #[must_use]
     pub fn of(length: BodyLength) -> Self {
         Self(match length {
             BodyLength::Bytes(0) => State::Nothing,
@@ -33,7 +32,6 @@ impl RestOfBody {
     }
 
     /// Returns whether the body is complete.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0 == State::Nothing
     }

@@ -8,7 +8,6 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 
 /// Decodes `text`: `+` is a space, `%` and two hexadecimal digits are a byte. A `%` without them is
 /// itself.
-#[must_use]
 pub fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr(b'+', text).is_none() {
         return unescape(text);

@@ -53,7 +53,6 @@ pub enum Error {
 
 impl Error {
     /// Returns the line of the reply.
-    #[must_use]
     pub fn reply(self) -> &'static [u8] {
         match self {
             Self::UnknownCommand | Self::OtherProtocol => reply::ERROR,

@@ -10,7 +10,6 @@ use std::ops::RangeInclusive;
 ///
 /// A malformed line is a [`Request::Bad`] of the line's length, so that the caller can reply and
 /// continue. `Invalid` is only for lines longer than [`LINE_BYTES_MAX`], whose end is not awaited.
-#[must_use]
 pub fn parse(dialect: Dialect, bytes: &[u8]) -> Parse<Request<'_>> {
     let Some(line_feed) = memchr::memchr(b'\n', bytes) else {
         return match bytes.len() {

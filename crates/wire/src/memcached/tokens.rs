@@ -29,7 +29,6 @@ impl<'a> Keys<'a> {
     }
 
     /// Returns the keys in order.
-    #[must_use]
     pub fn iter(&self) -> KeysIter<'a> {
         KeysIter { line: self.line }
     }

@@ -57,7 +57,6 @@ pub struct Echo {
 
 impl Echo {
     /// Returns the fields of the header at the start of `bytes`, if it is there.
-    #[must_use]
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let header = bytes.first_chunk::<HEADER_BYTES>()?;
         let [_, opcode, _, _, _, _, _, _, _, _, _, _, opaque @ .., _, _, _, _, _, _, _, _] =

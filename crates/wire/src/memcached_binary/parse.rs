@@ -13,7 +13,6 @@ const CREATE_NOTHING: u32 = u32::MAX;
 /// [`Command::Malformed`]. `Incomplete` counts the announced body, up to 4 GiB, so that the caller
 /// can refuse a request that is too long for it.
 #[inline]
-#[must_use]
 pub fn parse(bytes: &[u8]) -> Parse<Request<'_>> {
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         return match bytes.first() {

@@ -37,7 +37,6 @@ pub enum Status {
 
 impl Status {
     /// Returns memcached's text for the status.
-    #[must_use]
     pub fn message(self) -> &'static str {
         match self {
             Status::Ok | Status::AuthenticationContinues => "",

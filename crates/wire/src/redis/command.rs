@@ -40,7 +40,6 @@ macro_rules! commands {
             }
 
             /// Returns the name, in small letters.
-            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$command => $name,)*
@@ -48,7 +47,6 @@ macro_rules! commands {
             }
 
             /// Returns the shape.
-            #[must_use]
             pub const fn shape(self) -> Shape {
                 match self {
                     $(Self::$command => {
@@ -291,13 +289,11 @@ impl Command {
     }
 
     /// Returns whether requests have a number of keys, and these after it.
-    #[must_use]
     pub const fn counts_keys(self) -> bool {
         matches!(self, Self::Eval | Self::EvalRo | Self::EvalSha | Self::EvalShaRo)
     }
 
     /// Returns the subcommands; none if the first argument is not the name of one.
-    #[must_use]
     pub const fn subcommands(self) -> &'static [Subcommand] {
         match self {
             Self::Client => CLIENT,
@@ -349,7 +345,6 @@ const NAME_BYTES_MAX: usize = 16;
 
 impl Command {
     /// Returns the command of a name, whose letters may be of either case.
-    #[must_use]
     pub fn of_name(name: &[u8]) -> Option<Self> {
         let mut lower_case = [0; NAME_BYTES_MAX];
         let lower_case = lower_case.get_mut(..name.len())?;
@@ -373,7 +368,6 @@ impl Shape {
     }
 
     /// Returns whether a request has a right number of parts, the name among them.
-    #[must_use]
     pub fn takes(self, parts: usize) -> bool {
         let arity = usize::from(self.arity.unsigned_abs());
         if self.arity < 0 { parts >= arity } else { parts == arity }

@@ -28,7 +28,6 @@ pub(crate) fn is_request(line: &[u8]) -> bool {
 }
 
 /// Parses the request at the start of `input`.
-#[must_use]
 pub fn parse(input: &[u8]) -> Parse<Request<'_>> {
     parse_resuming(input, &mut Progress::default())
 }
@@ -44,7 +43,6 @@ pub struct Progress {
 }
 
 /// Parses as [`parse`] does, and does not read again what it has read of the same request before.
-#[must_use]
 pub fn parse_resuming<'i>(input: &'i [u8], progress: &mut Progress) -> Parse<Request<'i>> {
     match input.first() {
         Some(b'*') => parse_array(input, progress),
@@ -73,27 +71,23 @@ impl<'i> Arguments<'i> {
     pub const NONE: Self = Self { count: 0, bytes: b"", are_words: false };
 
     /// Returns the number of strings.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
     /// Returns whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// Returns the strings in order.
     #[inline]
-    #[must_use]
     pub fn iter(&self) -> ArgumentsIter<'i> {
         ArgumentsIter(*self)
     }
 
     /// Returns the strings if there are exactly `N`.
     #[inline]
-    #[must_use]
     pub fn exactly<const N: usize>(&self) -> Option<[&'i [u8]; N]> {
         let mut strings = self.iter();
         (self.count == N).then(|| std::array::from_fn(|_| strings.next().unwrap_or_default()))
@@ -106,7 +100,6 @@ pub struct ArgumentsIter<'i>(Arguments<'i>);
 
 impl<'i> ArgumentsIter<'i> {
     /// Returns the strings that are left.
-    #[must_use]
     pub fn rest(&self) -> Arguments<'i> {
         self.0
     }
@@ -283,7 +276,6 @@ impl<'i> Request<'i> {
 
     /// Returns whether the request is a line of words, and not an array.
     #[inline]
-    #[must_use]
     pub fn is_line(&self) -> bool {
         self.arguments.are_words
     }

@@ -206,7 +206,6 @@ const REFUSED_PARTS: &[(Command, &str, &[&str])] = &[
 ];
 
 /// Returns why the server does not have a subcommand of Redis, whose name may be of either case.
-#[must_use]
 pub fn refusal_of_part(command: Command, name: &[u8]) -> Option<&'static str> {
     let is_name = |other: &&str| other.as_bytes().eq_ignore_ascii_case(name);
     let is_refused =
@@ -215,7 +214,6 @@ pub fn refusal_of_part(command: Command, name: &[u8]) -> Option<&'static str> {
 }
 
 /// Returns why the server does not have a command of Redis, whose name may be of either case.
-#[must_use]
 pub fn refusal(name: &[u8]) -> Option<&'static str> {
     let is_name = |other: &&str| other.as_bytes().eq_ignore_ascii_case(name);
     let found = REFUSED.iter().find(|(_, names)| names.iter().any(is_name));

@@ -38,7 +38,6 @@ pub struct Replies<'i> {
 
 impl<'i> Replies<'i> {
     /// Returns the replies if there are exactly `N`.
-    #[must_use]
     pub fn exactly<const N: usize>(mut self) -> Option<[Reply<'i>; N]> {
         (self.count == N).then(|| std::array::from_fn(|_| self.next().unwrap_or(Reply::Null)))
     }
@@ -59,7 +58,6 @@ impl<'i> Iterator for Replies<'i> {
 
 /// Parses the reply at the start of `input`. A string of more than `string_bytes_max` bytes is
 /// [`Reply::Oversized`], and within an array an error.
-#[must_use]
 pub fn parse_reply(input: &[u8], string_bytes_max: usize) -> Parse<Reply<'_>> {
     parse_nested(input, string_bytes_max, REDIS_REPLY_DEPTH_MAX)
 }

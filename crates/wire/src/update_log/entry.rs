@@ -24,7 +24,6 @@ pub struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     /// Parses the entry at the start of `bytes`. [`Invalid::UnknownCommand`] if none begins there.
-    #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Parse<Self> {
         split(bytes).map(|(timestamp_us, [o0, o1, m0, m1], body)| {
             let (origin, master) = (u16::from_be_bytes([o0, o1]), u16::from_be_bytes([m0, m1]));

@@ -42,7 +42,6 @@ impl<'a> Operation<'a> {
     }
 
     /// Returns the operation that executes others together, given as their bodies.
-    #[must_use]
     pub fn transaction(bodies: Strings<'a>) -> Self {
         let request = Request::Misc { function: TRANSACTION, options: 0, arguments: bodies };
         Self { request, succeeded: true }
@@ -50,7 +49,6 @@ impl<'a> Operation<'a> {
 
     /// Returns the bodies of the operations that this one executes together, if it is a
     /// [`transaction`](Self::transaction).
-    #[must_use]
     pub fn parts(&self) -> Option<Strings<'a>> {
         match self.request {
             Request::Misc { function: TRANSACTION, arguments, .. } => Some(arguments),
@@ -60,7 +58,6 @@ impl<'a> Operation<'a> {
 
     /// Returns the key of a body that changes one record by a command of its own, without parsing
     /// the body. `None` for any other body, and for one whose key is not complete.
-    #[must_use]
     pub fn peek_key(body: &[u8]) -> Option<&[u8]> {
         peek_key(body)
     }

@@ -25,7 +25,6 @@ pub enum Message<'a> {
 impl<'a> Message<'a> {
     /// Parses the message at the start of `bytes`. [`Invalid::UnknownCommand`] if none begins
     /// there.
-    #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Parse<Self> {
         match bytes {
             [] => Parse::Incomplete(1),

@@ -236,7 +236,6 @@ impl<'d> Reader<'d> {
 
 impl<'d> Dumped<'d> {
     /// Returns the length of a string in bytes, or more.
-    #[must_use]
     pub fn length_max(&self) -> usize {
         match self {
             Self::Plain(bytes) => bytes.len(),

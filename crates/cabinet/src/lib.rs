@@ -162,6 +162,7 @@ mod internals {
     pub use crate::hash::HashDatabase;
     pub use crate::memory::{MemoryHash, MemoryTree};
     pub use crate::persistence::{Medium, Persistence};
+    pub use crate::record::{Decide, Visit, VisitKey, VisitMany, VisitPlaced};
     pub use crate::scan::{FullScan, IterationState, Visitor, Wanted};
     pub use crate::tree::TreeDatabase;
     pub use crate::upkeep::check::check_those;

@@ -2,6 +2,7 @@
 
 use crate::limits::VALUE_BYTES_MAX;
 use crate::{Error, Result};
+use std::ops::ControlFlow;
 
 /// Number of a record's last change: unique within a database, rising with the changes of each
 /// key, never 0.
@@ -62,6 +63,21 @@ impl From<RecordRef<'_>> for Record {
         }
     }
 }
+
+/// Callback for a record.
+pub type Visit<'v> = dyn FnMut(RecordRef<'_>) + 'v;
+
+/// Callback for a key.
+pub type VisitKey<'v> = dyn FnMut(&[u8]) + 'v;
+
+/// Callback for a record and its place among those of its key.
+pub type VisitPlaced<'v> = dyn FnMut(RecordRef<'_>, usize) + 'v;
+
+/// Callback for the record of one key of several, until it breaks.
+pub type VisitMany<'v> = dyn FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()> + 'v;
+
+/// Callback that decides on the record of a key, or on its absence.
+pub type Decide<'d> = dyn FnMut(Option<RecordRef<'_>>) -> Change + 'd;
 
 /// Change of a record, as an update decides it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Scans: cursors in an iteration over records, and scans of all of them.
 
-use crate::{Error, RecordRef, Result};
+use crate::{Error, RecordRef, Result, Visit, VisitKey};
 use std::any::Any;
 use std::ops::ControlFlow;
 
@@ -40,14 +40,14 @@ pub enum Wanted {
 /// Function that a step of a scan calls for each record.
 pub enum Visitor<'v> {
     /// Gets whole records.
-    Records(&'v mut dyn FnMut(RecordRef<'_>)),
+    Records(&'v mut Visit<'v>),
     /// Gets only keys, so that values need not be read.
-    Keys(&'v mut dyn FnMut(&[u8])),
+    Keys(&'v mut VisitKey<'v>),
 }
 
 impl Visitor<'_> {
     /// Runs a scan that reads whole records in any case.
-    pub fn of_records<T>(self, scan: impl FnOnce(&mut dyn FnMut(RecordRef<'_>)) -> T) -> T {
+    pub fn of_records<T>(self, scan: impl FnOnce(&mut Visit<'_>) -> T) -> T {
         match self {
             Self::Records(visit) => scan(visit),
             Self::Keys(visit) => scan(&mut |entry| visit(entry.key)),
@@ -62,10 +62,10 @@ pub trait FullScan {
     /// Calls `visit` with some records, or none if the next ones have expired or were removed.
     /// Returns whether there may be more. A record that is changed or removed during the step may
     /// be visited in its old state.
-    fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool>;
+    fn step(&mut self, visit: &mut Visit<'_>) -> Result<bool>;
 
     /// Like [`FullScan::step`], for keys alone.
-    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
+    fn step_keys(&mut self, visit: &mut VisitKey<'_>) -> Result<bool>;
 
     /// Returns whether the next step visits the records after the damage that the last step has met
     /// and failed with. Otherwise a failed step has ended the scan.
@@ -97,7 +97,7 @@ impl IterationState {
 /// Makes a step of a scan. Passes damage to `report` if the scan goes on after it.
 pub(crate) fn step_past_damage(
     scan: &mut dyn FullScan,
-    visit: &mut dyn FnMut(RecordRef<'_>),
+    visit: &mut Visit<'_>,
     report: &mut dyn FnMut(Error),
 ) -> Result<bool> {
     match scan.step(visit) {
@@ -111,7 +111,7 @@ pub(crate) fn step_past_damage(
 
 /// Runs steps of a scan until a step returns false or `visit` breaks.
 pub(crate) fn step_until_break(
-    mut step: impl FnMut(&mut dyn FnMut(RecordRef<'_>)) -> Result<bool>,
+    mut step: impl FnMut(&mut Visit<'_>) -> Result<bool>,
     mut visit: impl FnMut(RecordRef<'_>) -> ControlFlow<()>,
 ) -> Result<()> {
     let mut flow = ControlFlow::Continue(());

@@ -12,6 +12,7 @@ use crate::{
     LargeValue, Logged, Maintenance, Medium, Meta, Options, RecordRef, Result, ScanCursor,
     SnapshotBarrier, Version, Visitor, Wait, Wanted, engine::batch_plan,
 };
+use crate::{Decide, Visit, VisitKey};
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -216,7 +217,7 @@ impl Buffer {
 }
 
 impl Engine for Buffer {
-    fn read(&self, key: &[u8], _wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], _wait: Wait, visit: &mut Visit<'_>) -> Result<bool> {
         let key = &*self.target.engine().canonical_key(key)?;
         self.look(&mut self.state.lock(), key, |entry| entry.map(visit).is_some())
     }
@@ -226,12 +227,7 @@ impl Engine for Buffer {
         self.state.lock().set(key, Change::Put(value.to_vec(), meta))
     }
 
-    fn update(
-        &self,
-        key: &[u8],
-        _wait: Wait,
-        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
-    ) -> Result<Version> {
+    fn update(&self, key: &[u8], _wait: Wait, decide: &mut Decide<'_>) -> Result<Version> {
         let key = &*self.target.engine().canonical_key(key)?;
         let mut state = self.state.lock();
         let change = self.look(&mut state, key, decide)?;
@@ -307,7 +303,7 @@ impl Logged for Buffer {
     fn step_iteration(
         &self,
         iteration: &mut IterationState,
-        visit: &mut dyn FnMut(&[u8]),
+        visit: &mut VisitKey<'_>,
     ) -> Result<bool> {
         let engine = self.target.engine().as_logged().ok_or_else(IterationState::foreign)?;
         engine.step_iteration(iteration, visit)

@@ -3,7 +3,7 @@
 use super::Database;
 use crate::base::deadline;
 use crate::scan::{step_past_damage, step_until_break};
-use crate::{Error, FullScan, KeyOrder, RecordRef, Result, ScanCursor, Wanted};
+use crate::{Error, FullScan, KeyOrder, RecordRef, Result, ScanCursor, Visit, Wanted};
 use std::ops::ControlFlow;
 
 /// Scan of all records in steps, see [`Database::full_scan`]. A record that exists throughout is
@@ -90,7 +90,7 @@ impl Database {
     ) -> Result<()> {
         self.enter()?;
         let mut scan = self.engine.full_scan(Wanted::Records, !in_any_order)?;
-        let step = |take: &mut dyn FnMut(RecordRef<'_>)| {
+        let step = |take: &mut Visit<'_>| {
             self.enter()?;
             deadline::check()?;
             self.call(|| step_past_damage(&mut *scan, take, report))

@@ -1,7 +1,7 @@
 //! Operations on a database whose records are in a log, in the order of which all keys can be
 //! visited, in addition to those on any database.
 
-use crate::{IterationState, LargeValue, Result, Wait};
+use crate::{IterationState, LargeValue, Result, VisitKey, Wait};
 
 /// A database of records that are stored one by one in a log.
 pub trait Logged {
@@ -19,6 +19,6 @@ pub trait Logged {
     fn step_iteration(
         &self,
         iteration: &mut IterationState,
-        visit: &mut dyn FnMut(&[u8]),
+        visit: &mut VisitKey<'_>,
     ) -> Result<bool>;
 }

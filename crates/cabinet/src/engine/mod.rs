@@ -21,8 +21,8 @@ pub use ordered::{Eviction, Ordered, PlaceChange, Seek, Side};
 pub(crate) use steps::Steps;
 
 use crate::{
-    Batch, Change, FullScan, KeyOrder, Medium, Meta, Persistence, RecordRef, Result, ScanCursor,
-    Version, Visitor, Wait, Wanted,
+    Batch, Decide, FullScan, KeyOrder, Medium, Meta, Persistence, Result, ScanCursor, Version,
+    Visit, VisitKey, VisitMany, Visitor, Wait, Wanted,
 };
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -45,7 +45,7 @@ pub enum Family<'e> {
 /// One open database. All methods may be called from several threads at once.
 pub trait Engine: Send + Sync {
     /// Calls `visit` with the live record of a key. Returns whether there was one.
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool>;
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut Visit<'_>) -> Result<bool>;
 
     /// Announces keys that are about to be read or written, so that the cache misses of finding
     /// them overlap. It changes no result.
@@ -53,12 +53,7 @@ pub trait Engine: Send + Sync {
 
     /// Calls `visit` with the live record of each key, or with `None` or a failure, in the order of
     /// the keys, until it breaks.
-    fn read_each(
-        &self,
-        keys: &[&[u8]],
-        wait: Wait,
-        visit: &mut dyn FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
+    fn read_each(&self, keys: &[&[u8]], wait: Wait, visit: &mut VisitMany<'_>) -> ControlFlow<()> {
         self.prefetch(keys);
         for key in keys {
             let mut flow = ControlFlow::Continue(());
@@ -77,12 +72,7 @@ pub trait Engine: Send + Sync {
     /// Changes one record atomically. `decide` gets the record, or `None`, and returns the change.
     /// It is called exactly once if the result is `Ok`. Returns the new version, or 0 if nothing
     /// was put.
-    fn update(
-        &self,
-        key: &[u8],
-        wait: Wait,
-        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
-    ) -> Result<Version>;
+    fn update(&self, key: &[u8], wait: Wait, decide: &mut Decide<'_>) -> Result<Version>;
 
     /// Applies all of a batch or nothing of it, also across a crash. Fails with
     /// [`crate::Error::Conflict`] if a record has another version than the batch expects.
@@ -118,7 +108,7 @@ impl<'e> dyn Engine + 'e {
     pub fn scan_records(
         &self,
         from: &ScanCursor,
-        visit: &mut dyn FnMut(RecordRef<'_>),
+        visit: &mut Visit<'_>,
     ) -> Result<Option<ScanCursor>> {
         self.scan(from, Visitor::Records(visit))
     }
@@ -127,7 +117,7 @@ impl<'e> dyn Engine + 'e {
     pub fn scan_keys(
         &self,
         from: &ScanCursor,
-        visit: &mut dyn FnMut(&[u8]),
+        visit: &mut VisitKey<'_>,
     ) -> Result<Option<ScanCursor>> {
         self.scan(from, Visitor::Keys(visit))
     }

@@ -3,7 +3,7 @@
 //! A key may have several values, its duplicates, which are numbered from 0 on in their order. A
 //! method that does not mention duplicates uses the first one.
 
-use crate::{Engine, Error, FullScan, KeyOrder, Meta, RecordRef, Result, Version, Wait};
+use crate::{Engine, Error, FullScan, KeyOrder, Meta, Result, Version, Visit, VisitPlaced, Wait};
 use std::ops::Range;
 
 /// Position of a new duplicate among those of its key.
@@ -65,24 +65,14 @@ pub trait Ordered: Engine {
     fn add(&self, key: &[u8], value: &[u8], meta: Meta, side: Side, wait: Wait) -> Result<Version>;
 
     /// Calls `visit` with all duplicates of a key, in order. Returns their number.
-    fn read_all(
-        &self,
-        key: &[u8],
-        wait: Wait,
-        visit: &mut dyn FnMut(RecordRef<'_>),
-    ) -> Result<usize>;
+    fn read_all(&self, key: &[u8], wait: Wait, visit: &mut Visit<'_>) -> Result<usize>;
 
     /// Removes all duplicates of a key. Returns their number.
     fn remove_all(&self, key: &[u8], wait: Wait) -> Result<usize>;
 
     /// Calls `visit` with the record that `seek` finds, and the number of its duplicate. Returns
     /// whether there is one.
-    fn seek(
-        &self,
-        seek: Seek<'_>,
-        wait: Wait,
-        visit: &mut dyn FnMut(RecordRef<'_>, usize),
-    ) -> Result<bool>;
+    fn seek(&self, seek: Seek<'_>, wait: Wait, visit: &mut VisitPlaced<'_>) -> Result<bool>;
 
     /// Returns the next key after those that are stored together with `key`, which become
     /// unreadable together with it. Returns `None` if no keys follow.

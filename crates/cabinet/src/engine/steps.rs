@@ -1,7 +1,7 @@
 //! Stepped scan of all records, built on [`Engine::scan`].
 
 use super::Engine;
-use crate::{FullScan, RecordRef, Result, ScanCursor, Visitor};
+use crate::{FullScan, Result, ScanCursor, Visit, VisitKey, Visitor};
 
 /// Scan of an engine whose fastest order is that of its positions.
 pub(crate) struct Steps<'e, E: ?Sized> {
@@ -22,11 +22,11 @@ impl<'e, E: Engine + ?Sized> Steps<'e, E> {
 }
 
 impl<E: Engine + ?Sized> FullScan for Steps<'_, E> {
-    fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
+    fn step(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
         self.step_with(Visitor::Records(visit))
     }
 
-    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+    fn step_keys(&mut self, visit: &mut VisitKey<'_>) -> Result<bool> {
         self.step_with(Visitor::Keys(visit))
     }
 }

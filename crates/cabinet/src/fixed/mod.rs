@@ -21,9 +21,9 @@ use crate::io::Storage;
 use crate::keyed::{EngineHandle, Index, IndexKey, KeyedEngine, ShardIndex as _};
 use crate::log::{EngineParameters, StoredKind};
 use crate::{
-    Batch, Change, Compression, Engine, Error, Family, FullScan, KeyReports, Maintenance, Medium,
-    Meta, Numbered, Options, Persistence, RecordRef, Result, ScanCursor, Version, Visitor, Wait,
-    Wanted,
+    Batch, Change, Compression, Decide, Engine, Error, Family, FullScan, KeyReports, Maintenance,
+    Medium, Meta, Numbered, Options, Persistence, RecordRef, Result, ScanCursor, Version, Visit,
+    Visitor, Wait, Wanted,
 };
 use id::{Key, Text};
 use page_index::{Directory, PageIndex, page_of, shard_of};
@@ -164,12 +164,7 @@ impl FixedDatabase {
         }
     }
 
-    fn update_id(
-        &self,
-        id: u64,
-        wait: Wait,
-        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
-    ) -> Result<Version> {
+    fn update_id(&self, id: u64, wait: Wait, decide: &mut Decide<'_>) -> Result<Version> {
         let mut decide = |entry: Option<RecordRef<'_>>| self.cut_change(decide(entry));
         self.engine.update(index_key_of(id), Text::of(id).as_bytes(), wait, &mut decide)
     }
@@ -180,7 +175,7 @@ impl FixedDatabase {
         edge: Key,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
+        decide: &mut Decide<'_>,
     ) -> Result<Version> {
         let mut next = self.edge(edge, wait)?;
         while let Some(id) = next {
@@ -207,7 +202,7 @@ impl FixedDatabase {
         beyond: Key,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
+        decide: &mut Decide<'_>,
     ) -> Result<Version> {
         loop {
             let id = self.check(self.beyond(beyond, wait)?, key)?;
@@ -322,7 +317,7 @@ impl FixedDatabase {
 }
 
 impl Engine for FixedDatabase {
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut Visit<'_>) -> Result<bool> {
         let edge = match Key::parse(key) {
             Key::Id(id) => {
                 let index_key = index_key_of(self.check(id, key)?);
@@ -361,12 +356,7 @@ impl Engine for FixedDatabase {
         self.update(key, wait, &mut |_| Change::Put(value.to_vec(), meta))
     }
 
-    fn update(
-        &self,
-        key: &[u8],
-        wait: Wait,
-        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
-    ) -> Result<Version> {
+    fn update(&self, key: &[u8], wait: Wait, decide: &mut Decide<'_>) -> Result<Version> {
         match Key::parse(key) {
             Key::Id(id) => self.update_id(self.check(id, key)?, wait, decide),
             edge @ (Key::Min | Key::Max) => self.update_edge(edge, key, wait, decide),

@@ -11,9 +11,9 @@ use crate::io::Storage;
 use crate::keyed::{EngineHandle, GROUP_KEYS_MAX, Index, IndexKey, ShardIndex as _, Stretch};
 use crate::log::{DatabaseId, EngineParameters, Location, StoredKind};
 use crate::{
-    Batch, Change, Engine, Family, FullScan, IterationState, KeyReports, LargeValue, Logged,
-    Maintenance, Medium, Meta, Options, Persistence, RecordRef, Result, ScanCursor, Version,
-    Visitor, Wait, Wanted,
+    Batch, Decide, Engine, Family, FullScan, IterationState, KeyReports, LargeValue, Logged,
+    Maintenance, Medium, Meta, Options, Persistence, Result, ScanCursor, Version, Visit, VisitKey,
+    VisitMany, Visitor, Wait, Wanted,
 };
 pub(crate) use slot_table::SlotTable;
 use slot_table::TAG_BITS;
@@ -193,7 +193,7 @@ impl HashDatabase {
 }
 
 impl Engine for HashDatabase {
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut Visit<'_>) -> Result<bool> {
         self.engine.read(self.engine.index.index_key_of(key), key, wait, visit)
     }
 
@@ -203,12 +203,7 @@ impl Engine for HashDatabase {
         }
     }
 
-    fn read_each(
-        &self,
-        keys: &[&[u8]],
-        wait: Wait,
-        visit: &mut dyn FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
+    fn read_each(&self, keys: &[&[u8]], wait: Wait, visit: &mut VisitMany<'_>) -> ControlFlow<()> {
         for keys in keys.chunks(GROUP_KEYS_MAX) {
             self.engine.read_group(&self.index_keys_of(keys)[..keys.len()], keys, wait, visit)?;
         }
@@ -219,12 +214,7 @@ impl Engine for HashDatabase {
         self.engine.put(self.engine.index.index_key_of(key), key, value, meta, wait)
     }
 
-    fn update(
-        &self,
-        key: &[u8],
-        wait: Wait,
-        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
-    ) -> Result<Version> {
+    fn update(&self, key: &[u8], wait: Wait, decide: &mut Decide<'_>) -> Result<Version> {
         self.engine.update(self.engine.index.index_key_of(key), key, wait, decide)
     }
 
@@ -278,7 +268,7 @@ impl Logged for HashDatabase {
     fn step_iteration(
         &self,
         iteration: &mut IterationState,
-        visit: &mut dyn FnMut(&[u8]),
+        visit: &mut VisitKey<'_>,
     ) -> Result<bool> {
         self.engine.step_iteration(iteration.of()?, visit, &|from| self.step(from))
     }
@@ -333,6 +323,7 @@ impl Maintenance for HashDatabase {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Change;
     use crate::base::locks::at_once;
     use crate::io::FaultyStorage;
     use crate::log::{LARGE_CHANGE_BYTES, Maintained};

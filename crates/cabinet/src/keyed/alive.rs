@@ -12,7 +12,7 @@
 use super::{Index, KeyedEngine, Run, Seen, ShardIndex as _};
 use crate::Result;
 use crate::log::record::{ALIGNMENT, Kind};
-use crate::log::{Location, ReadOutcome, Reader, Segment};
+use crate::log::{Location, ReadOutcome, Reader, Segment, Spend};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -93,7 +93,7 @@ impl<I: Index> KeyedEngine<I> {
         &self,
         segment: &Segment,
         known: Option<Arc<Alive>>,
-        spend: &mut dyn FnMut(u64) -> bool,
+        spend: &mut Spend<'_>,
     ) -> Result<Option<Arc<Alive>>> {
         if !self.is_over_runs() {
             return Ok(None);
@@ -130,11 +130,7 @@ impl<I: Index> KeyedEngine<I> {
     }
 
     /// Returns the keys of a segment that runs may have; `None` if there are too many.
-    fn lookups_of(
-        &self,
-        segment: &Segment,
-        spend: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Option<Lookups>> {
+    fn lookups_of(&self, segment: &Segment, spend: &mut Spend<'_>) -> Result<Option<Lookups>> {
         let segments = self.log.segments();
         let own = segments.iter().find(|one| one.number == segment.number).cloned();
         drop(segments);
@@ -179,7 +175,7 @@ impl<I: Index> KeyedEngine<I> {
         mut alive: Alive,
         runs: &[Weak<Run>],
         lookups: &[(u32, u32)],
-        spend: &mut dyn FnMut(u64) -> bool,
+        spend: &mut Spend<'_>,
     ) -> Result<Option<Alive>> {
         alive.runs.resize_with(I::SHARDS, Weak::new);
         for own in lookups.chunk_by(|one, other| one.0 == other.0) {
@@ -212,7 +208,7 @@ impl<I: Index> KeyedEngine<I> {
     fn read_alive(
         &self,
         segments: &[(u64, usize)],
-        spend: &mut dyn FnMut(u64) -> bool,
+        spend: &mut Spend<'_>,
     ) -> Result<Option<Alive>> {
         let mut alive = Alive::of(segments, usize::MAX);
         for shard in 0..I::SHARDS {

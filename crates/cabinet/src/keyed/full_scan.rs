@@ -27,7 +27,7 @@ use crate::log::{
     Check, Location, Lsn, PausedReader, RECORD_BATCH_BYTES, ReadOutcome, Reader, RecordBatch,
     Segment, Segments,
 };
-use crate::{FullScan, RecordRef, Result, Wait};
+use crate::{FullScan, Result, Visit, VisitKey, Wait};
 use std::sync::Arc;
 
 /// Approximate number of records that a step looks at.
@@ -58,8 +58,8 @@ const LARGE_RECORD_BYTES: u64 = 16 << 10;
 
 /// Function that a step calls for each record.
 pub(super) enum Visitor<'v> {
-    Entries(&'v mut dyn FnMut(RecordRef<'_>)),
-    Keys(&'v mut dyn FnMut(&[u8])),
+    Entries(&'v mut Visit<'v>),
+    Keys(&'v mut VisitKey<'v>),
 }
 
 /// A scan in progress.
@@ -149,11 +149,11 @@ impl<I: Index> KeyedEngine<I> {
 }
 
 impl<I: Index> FullScan for LogScan<'_, I> {
-    fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
+    fn step(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
         self.some(&mut Visitor::Entries(visit))
     }
 
-    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+    fn step_keys(&mut self, visit: &mut VisitKey<'_>) -> Result<bool> {
         self.some(&mut Visitor::Keys(visit))
     }
 

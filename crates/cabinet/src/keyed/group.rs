@@ -9,7 +9,7 @@
 
 use super::{Index, IndexKey, KeyedEngine, ShardIndex as _};
 use crate::log::{Check, Location, Segments, peek_record};
-use crate::{Compression, RecordRef, Result, Wait};
+use crate::{Compression, RecordRef, VisitMany, Wait};
 use std::ops::ControlFlow;
 
 /// Most keys that are read together: about the cache misses that a processor has in flight.
@@ -40,7 +40,7 @@ impl<I: Index> KeyedEngine<I> {
         index_keys: &[IndexKey<I>],
         keys: &[&[u8]],
         wait: Wait,
-        visit: &mut dyn FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>,
+        visit: &mut VisitMany<'_>,
     ) -> ControlFlow<()> {
         // Loaded before the set, so a change in between is noticed.
         let changes = self.log.segment_changes();
@@ -121,7 +121,7 @@ impl<I: Index> KeyedEngine<I> {
         location: Location,
         key: &[u8],
         wait: Wait,
-        visit: &mut dyn FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>,
+        visit: &mut VisitMany<'_>,
     ) -> Option<ControlFlow<()>> {
         let read = peek_record(segments, location, wait, Check::Whole, |record| {
             let is_plain = record.compression == Compression::None;
@@ -142,7 +142,7 @@ impl<I: Index> KeyedEngine<I> {
         index_key: IndexKey<I>,
         key: &[u8],
         wait: Wait,
-        visit: &mut dyn FnMut(Result<Option<RecordRef<'_>>>) -> ControlFlow<()>,
+        visit: &mut VisitMany<'_>,
     ) -> ControlFlow<()> {
         let mut flow = ControlFlow::Continue(());
         match self.read(index_key, key, wait, &mut |entry| flow = visit(Ok(Some(entry)))) {
@@ -156,6 +156,7 @@ impl<I: Index> KeyedEngine<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Result;
     use crate::hash::HashIndex;
     use crate::io::FaultyStorage;
     use crate::{Clock, Engine as _, Error, HashDatabase, Meta, Options};

@@ -14,7 +14,7 @@ use super::full_scan::{Paused, Visitor};
 use super::scans::{Registered, Scans};
 use super::{Index, IndexKey, KeyedEngine, Stretch};
 use crate::log::Lsn;
-use crate::{IterationState, Result, ScanCursor, Wait};
+use crate::{IterationState, Result, ScanCursor, VisitKey, Wait};
 use std::sync::Arc;
 
 /// Iteration over the keys of a database in the order of its log, see the module.
@@ -79,7 +79,7 @@ impl<I: Index> KeyedEngine<I> {
     pub(crate) fn step_iteration(
         &self,
         iteration: &mut LogIteration,
-        visit: &mut dyn FnMut(&[u8]),
+        visit: &mut VisitKey<'_>,
         entries: &Entries<'_, I>,
     ) -> Result<bool> {
         if !Arc::ptr_eq(&iteration.scans, &self.scans) {
@@ -113,7 +113,7 @@ impl<I: Index> KeyedEngine<I> {
         &self,
         registered: Registered,
         paused: Paused,
-        visit: &mut dyn FnMut(&[u8]),
+        visit: &mut VisitKey<'_>,
     ) -> (Stage, Result<()>) {
         let stepped = match registered.is_given_up() {
             true => Ok(None),
@@ -142,7 +142,7 @@ impl<I: Index> KeyedEngine<I> {
         &self,
         unseen: Unseen,
         position: &ScanCursor,
-        visit: &mut dyn FnMut(&[u8]),
+        visit: &mut VisitKey<'_>,
         entries: &Entries<'_, I>,
     ) -> Result<Option<ScanCursor>> {
         let Some((mut stretch, next)) = entries(position)? else { return Ok(None) };
@@ -184,7 +184,7 @@ mod tests {
     fn step(
         database: &HashDatabase,
         iteration: &mut LogIteration,
-        visit: &mut dyn FnMut(&[u8]),
+        visit: &mut VisitKey<'_>,
     ) -> Result<bool> {
         database.engine().step_iteration(iteration, visit, &|from| database.step(from))
     }

@@ -5,7 +5,7 @@ use super::run::{self, Run, RunFile};
 use super::{Found, Index, IndexKey, KeyedEngine, Seen, ShardIndex, Slot};
 use crate::log::checkpoint::{self, Block};
 use crate::log::record::{Kind, Record};
-use crate::log::{Location, Log, Maintained, Relocate, Segment, Segments, Unsealed};
+use crate::log::{Location, Log, Maintained, Relocate, Segment, Segments, Spend, Unsealed};
 use crate::{Batch, Error, Options, Result, Wait};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -89,7 +89,7 @@ impl<I: Index> Relocate for KeyedEngine<I> {
         Ok(!is_expired)
     }
 
-    fn look_up(&self, segment: &Segment, spend: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+    fn look_up(&self, segment: &Segment, spend: &mut Spend<'_>) -> Result<bool> {
         let known = self.alive.lock().clone();
         let alive = self.alive_in(segment, known, spend)?;
         self.alive.lock().clone_from(&alive);

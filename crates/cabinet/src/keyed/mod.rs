@@ -48,7 +48,10 @@ use crate::log::record::{Kind, Record};
 use crate::log::{
     Check, LargeValue, Location, Log, Lsn, Pressure, Purpose, Segments, Usage, with_record,
 };
-use crate::{Change, Clock, Compression, Error, Meta, RecordRef, Result, Version, Wait};
+use crate::{
+    Change, Clock, Compression, Decide, Error, Meta, RecordRef, Result, Version, Visit, VisitKey,
+    Wait,
+};
 use alive::Alive;
 use backoff::Backoff;
 use parking_lot::RwLockReadGuard;
@@ -433,7 +436,7 @@ impl<I: Index> KeyedEngine<I> {
         index_key: IndexKey<I>,
         key: &[u8],
         wait: Wait,
-        visit: &mut dyn FnMut(RecordRef<'_>),
+        visit: &mut Visit<'_>,
     ) -> Result<bool> {
         let (segments, locations) = self.locations(index_key, wait)?;
         let mut damage = None;
@@ -558,7 +561,7 @@ impl<I: Index> KeyedEngine<I> {
         index_key: IndexKey<I>,
         key: &[u8],
         wait: Wait,
-        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
+        decide: &mut Decide<'_>,
     ) -> Result<Version> {
         // Decision that a full disk prevented, with the version it was based on: `decide` runs
         // once.
@@ -689,11 +692,7 @@ impl<I: Index> KeyedEngine<I> {
     }
 
     /// Calls `visit` with each live record of a stretch.
-    pub(crate) fn visit_entries(
-        &self,
-        stretch: &Stretch<I>,
-        visit: &mut dyn FnMut(RecordRef<'_>),
-    ) -> Result<()> {
+    pub(crate) fn visit_entries(&self, stretch: &Stretch<I>, visit: &mut Visit<'_>) -> Result<()> {
         self.announce(stretch);
         let segments = &stretch.segments;
         for &(tag, location) in &stretch.entries {
@@ -711,11 +710,7 @@ impl<I: Index> KeyedEngine<I> {
 
     /// Calls `visit` with the key of each live record of a stretch. A key is right if the record
     /// belongs where the index has it, so its value need not be read.
-    pub(crate) fn visit_keys(
-        &self,
-        stretch: &Stretch<I>,
-        visit: &mut dyn FnMut(&[u8]),
-    ) -> Result<()> {
+    pub(crate) fn visit_keys(&self, stretch: &Stretch<I>, visit: &mut VisitKey<'_>) -> Result<()> {
         self.announce(stretch);
         let segments = &stretch.segments;
         for &(tag, location) in &stretch.entries {
@@ -818,7 +813,7 @@ fn visit_record(
     record: &Record<'_>,
     segments: &Segments,
     location: Location,
-    visit: &mut dyn FnMut(RecordRef<'_>),
+    visit: &mut Visit<'_>,
 ) -> Result<()> {
     let (key, meta, version) = (record.key, record.meta, record.sequence);
     if record.compression == Compression::None {

@@ -14,7 +14,7 @@
 
 use crate::base::sync::Mutex;
 use crate::io::{File, is_unreadable};
-use crate::log::{Faults, Location, error_at};
+use crate::log::{Faults, Location, Spend, error_at};
 use crate::{Error, Result, Wait};
 use std::collections::BTreeSet;
 use std::io;
@@ -264,7 +264,7 @@ impl Run {
     /// the end.
     pub(crate) fn for_each_whole(
         &self,
-        spend: &mut dyn FnMut(u64) -> bool,
+        spend: &mut Spend<'_>,
         visit: &mut dyn FnMut(&[u64]),
     ) -> Result<bool> {
         self.for_each_of(0..self.pieces.len(), spend, visit)
@@ -275,7 +275,7 @@ impl Run {
     pub(crate) fn for_each_with(
         &self,
         tags: &[u32],
-        spend: &mut dyn FnMut(u64) -> bool,
+        spend: &mut Spend<'_>,
         visit: &mut dyn FnMut(&[u64]),
     ) -> Result<bool> {
         let mut wanted = 0..0;
@@ -296,7 +296,7 @@ impl Run {
     fn for_each_of(
         &self,
         pieces: Range<usize>,
-        spend: &mut dyn FnMut(u64) -> bool,
+        spend: &mut Spend<'_>,
         visit: &mut dyn FnMut(&[u64]),
     ) -> Result<bool> {
         for first in pieces.clone().step_by(PIECES_AT_ONCE) {

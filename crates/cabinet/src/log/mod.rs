@@ -63,7 +63,7 @@ pub(crate) use segments::{
     Segments, peek_record, with_record, with_record_of,
 };
 pub(crate) use space::{
-    LARGE_CHANGE_BYTES, Pressure, Relocate, SHORT_SEGMENTS_MAX, Unsealed, Usage, is_short,
+    LARGE_CHANGE_BYTES, Pressure, Relocate, SHORT_SEGMENTS_MAX, Spend, Unsealed, Usage, is_short,
 };
 pub(crate) use writer::{Appended, Purpose};
 

@@ -29,9 +29,10 @@ use super::shard::Shard;
 use super::{MemoryEngine, ScanBudget};
 use crate::base::{locks, reentry};
 use crate::{
-    Batch, Change, Engine, Family, Maintenance, Meta, Options, RecordRef, Result, ScanCursor,
-    Version, Visitor, Wait, engine::batch_plan,
+    Batch, Change, Engine, Family, Maintenance, Meta, Options, Result, ScanCursor, Version,
+    Visitor, Wait, engine::batch_plan,
 };
+use crate::{Decide, Visit};
 use parking_lot::{RwLock, RwLockWriteGuard};
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -216,11 +217,7 @@ impl MemoryHash {
     }
 
     /// Does one step of a scan.
-    fn scan_records(
-        &self,
-        from: &ScanCursor,
-        visit: &mut dyn FnMut(RecordRef<'_>),
-    ) -> Result<Option<ScanCursor>> {
+    fn scan_records(&self, from: &ScanCursor, visit: &mut Visit<'_>) -> Result<Option<ScanCursor>> {
         let start = match from {
             ScanCursor::Start => 0,
             ScanCursor::Hash(position) => *position,
@@ -252,7 +249,7 @@ impl MemoryHash {
 }
 
 impl Engine for MemoryHash {
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut Visit<'_>) -> Result<bool> {
         let (index, tag) = self.place(key);
         let shard = locks::read(&self.shards[index].0, wait)?;
         let Some(place) = shard.find(tag, key) else { return Ok(false) };
@@ -284,12 +281,7 @@ impl Engine for MemoryHash {
         Ok(version)
     }
 
-    fn update(
-        &self,
-        key: &[u8],
-        wait: Wait,
-        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
-    ) -> Result<Version> {
+    fn update(&self, key: &[u8], wait: Wait, decide: &mut Decide<'_>) -> Result<Version> {
         let (index, tag) = self.place(key);
         let mut shard = locks::write(&self.shards[index].0, wait)?;
         shard.check_capacity(1)?;

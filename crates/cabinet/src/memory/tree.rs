@@ -15,9 +15,10 @@ use super::record::Record;
 use super::{MemoryEngine, ScanBudget};
 use crate::base::locks;
 use crate::{
-    Batch, Change, Clock, Engine, Family, Maintenance, Meta, Options, RecordRef, Result,
-    ScanCursor, Version, Visitor, Wait, engine::batch_plan,
+    Batch, Change, Clock, Engine, Family, Maintenance, Meta, Options, Result, ScanCursor, Version,
+    Visitor, Wait, engine::batch_plan,
 };
+use crate::{Decide, Visit};
 use parking_lot::RwLock;
 use std::borrow::Borrow;
 use std::cmp::Ordering as KeyOrder;
@@ -208,11 +209,7 @@ impl MemoryTree {
     }
 
     /// Does one step of a scan.
-    fn scan_records(
-        &self,
-        from: &ScanCursor,
-        visit: &mut dyn FnMut(RecordRef<'_>),
-    ) -> Result<Option<ScanCursor>> {
+    fn scan_records(&self, from: &ScanCursor, visit: &mut Visit<'_>) -> Result<Option<ScanCursor>> {
         let from = match from {
             ScanCursor::Start => &[][..],
             ScanCursor::Key(key) => key,
@@ -236,7 +233,7 @@ impl MemoryTree {
 }
 
 impl Engine for MemoryTree {
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut Visit<'_>) -> Result<bool> {
         let tree = locks::read(&self.tree, wait)?;
         let Some(item) = tree.items.get(key) else { return Ok(false) };
         if !self.is_live(item.record.meta()) {
@@ -260,12 +257,7 @@ impl Engine for MemoryTree {
         Ok(version)
     }
 
-    fn update(
-        &self,
-        key: &[u8],
-        wait: Wait,
-        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
-    ) -> Result<Version> {
+    fn update(&self, key: &[u8], wait: Wait, decide: &mut Decide<'_>) -> Result<Version> {
         let mut tree = locks::write(&self.tree, wait)?;
         let change = match self.live(&tree, key) {
             Some(item) => item.record.visit(|entry| decide(Some(entry)))?,

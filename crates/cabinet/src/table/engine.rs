@@ -8,9 +8,9 @@ use super::cursor::KeyRange;
 use super::write::RowChange;
 use super::{Row, RowView, Table, keys};
 use crate::{
-    Batch, BatchChange, Change, Engine, Error, Family, FullScan, KeyOrder, KeyReports, Maintenance,
-    Medium, Meta, Options, Ordered, Persistence, RecordRef, Result, ScanCursor, Version, Visitor,
-    Wait, Wanted,
+    Batch, BatchChange, Change, Decide, Engine, Error, Family, FullScan, KeyOrder, KeyReports,
+    Maintenance, Medium, Meta, Options, Ordered, Persistence, RecordRef, Result, ScanCursor,
+    Version, Visit, VisitKey, Visitor, Wait, Wanted,
 };
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ impl Table {
     pub(super) fn scan_rows(
         &self,
         from: &ScanCursor,
-        visit: &mut dyn FnMut(RecordRef<'_>),
+        visit: &mut Visit<'_>,
     ) -> Result<Option<ScanCursor>> {
         let range = KeyRange::of_prefix(vec![keys::ROWS]);
         let next = self.engine.scan_records(&beneath(from)?, &mut |entry| {
@@ -42,7 +42,7 @@ impl Table {
     fn scan_primaries(
         &self,
         from: &ScanCursor,
-        visit: &mut dyn FnMut(&[u8]),
+        visit: &mut VisitKey<'_>,
     ) -> Result<Option<ScanCursor>> {
         let range = KeyRange::of_prefix(vec![keys::ROWS]);
         let next = self.engine.scan_keys(&beneath(from)?, &mut |key| {
@@ -69,12 +69,7 @@ impl Table {
         Ok(version)
     }
 
-    fn update_row(
-        &self,
-        key: &[u8],
-        wait: Wait,
-        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
-    ) -> Result<Version> {
+    fn update_row(&self, key: &[u8], wait: Wait, decide: &mut Decide<'_>) -> Result<Version> {
         let (is_put, version) = self.change_version(key, wait, &mut |old| {
             let joined = old.map(|(row, version)| (row, row.to_joined(), version));
             let entry = joined.as_ref().map(|(_, value, version)| RecordRef {
@@ -107,13 +102,13 @@ struct RowSteps<'t> {
 }
 
 impl FullScan for RowSteps<'_> {
-    fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
+    fn step(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
         let Some(from) = self.next.take() else { return Ok(false) };
         self.next = self.table.scan_rows(&from, visit)?;
         Ok(self.next.is_some())
     }
 
-    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+    fn step_keys(&mut self, visit: &mut VisitKey<'_>) -> Result<bool> {
         self.step(&mut |entry| visit(entry.key))
     }
 }
@@ -124,7 +119,7 @@ struct JoinedRows<'t> {
 }
 
 impl FullScan for JoinedRows<'_> {
-    fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
+    fn step(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
         self.rows.step(&mut |entry| {
             let value = RowView::new(entry.value).to_joined();
             let (key, version) = (&entry.key[1..], entry.version);
@@ -132,7 +127,7 @@ impl FullScan for JoinedRows<'_> {
         })
     }
 
-    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+    fn step_keys(&mut self, visit: &mut VisitKey<'_>) -> Result<bool> {
         self.rows.step_keys(&mut |key| visit(&key[1..]))
     }
 
@@ -182,7 +177,7 @@ fn above(position: Option<ScanCursor>, rows: &KeyRange) -> Option<ScanCursor> {
 }
 
 impl Engine for Table {
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut Visit<'_>) -> Result<bool> {
         self.engine.read(&keys::row(key), wait, &mut |entry| {
             let value = RowView::new(entry.value).to_joined();
             visit(RecordRef { key, value: &value, meta: Meta::NONE, version: entry.version });
@@ -203,12 +198,7 @@ impl Engine for Table {
         version.map_or_else(|| self.version_of(&key), Ok)
     }
 
-    fn update(
-        &self,
-        key: &[u8],
-        wait: Wait,
-        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
-    ) -> Result<Version> {
+    fn update(&self, key: &[u8], wait: Wait, decide: &mut Decide<'_>) -> Result<Version> {
         if !key.is_empty() {
             return self.update_row(key, wait, decide);
         }

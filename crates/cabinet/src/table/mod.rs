@@ -58,9 +58,7 @@ pub use sort_order::{SortKind, SortOrder};
 
 use crate::base::reentry;
 use crate::scan::{step_past_damage, step_until_break};
-use crate::{
-    Durability, Engine, Error, Options, RecordRef, Result, ScanCursor, TreeDatabase, Wait,
-};
+use crate::{Durability, Engine, Error, Options, Result, ScanCursor, TreeDatabase, Visit, Wait};
 use index::Index;
 use parking_lot::{Mutex, RwLock};
 use postings::{Flusher, PostingStore};
@@ -415,7 +413,7 @@ impl Table {
     ) -> Result<()> {
         self.enter()?;
         let mut scan = self.scan_all_rows(is_in_order);
-        let step = |take: &mut dyn FnMut(RecordRef<'_>)| {
+        let step = |take: &mut Visit<'_>| {
             crate::base::deadline::check()?;
             match &mut report {
                 None => scan.step(take),

@@ -23,7 +23,7 @@ use super::leaf_access::stored_home;
 use super::page::{Page, View};
 use super::read_ahead::{GROUP_BYTES_MAX, Part, ReadAhead, joined};
 use crate::log::Lsn;
-use crate::{Error, FullScan, RecordRef, Result, Wait};
+use crate::{Error, FullScan, Result, Visit, VisitKey, Wait};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -45,9 +45,6 @@ const COPIED_BYTES_MAX: usize = 1 << 20;
 
 /// Number of groups of pages that are visited or being read at a time.
 const GROUPS: usize = 2;
-
-/// Function that a scan calls for each record.
-pub(super) type Visit<'v> = dyn FnMut(RecordRef<'_>) + 'v;
 
 /// Scan of a range of keys, in the order of the log.
 pub(super) struct PageScan<'e> {
@@ -301,11 +298,11 @@ impl PageScan<'_> {
 }
 
 impl FullScan for PageScan<'_> {
-    fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
+    fn step(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
         self.visit_some(visit)
     }
 
-    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+    fn step_keys(&mut self, visit: &mut VisitKey<'_>) -> Result<bool> {
         self.visit_some(&mut |entry| visit(entry.key))
     }
 
@@ -319,7 +316,9 @@ pub(super) mod tests {
     use super::*;
     use crate::io::FaultyStorage;
     use crate::tree::TreeDatabase;
-    use crate::{Compression, Engine, Error, Maintenance, Meta, Options, Ordered, Side, Wanted};
+    use crate::{
+        Compression, Engine, Error, Maintenance, Meta, Options, Ordered, RecordRef, Side, Wanted,
+    };
     use std::collections::BTreeMap;
     use std::path::Path;
     use std::sync::atomic::Ordering;

@@ -6,10 +6,10 @@
 //! step after the one that has visited them.
 
 use super::TreeEngine;
-use super::full_scan::{LISTED_AT_ONCE, Leaves, Visit};
+use super::full_scan::{LISTED_AT_ONCE, Leaves};
 use super::leaf::{Content, Handle, Home};
 use super::read_ahead::{GROUP_BYTES_MAX, Part, ReadAhead, joined};
-use crate::{Error, FullScan, RecordRef, Result};
+use crate::{Error, FullScan, Result, Visit, VisitKey};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -148,11 +148,11 @@ impl TreeEngine {
 }
 
 impl FullScan for KeyScan<'_> {
-    fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
+    fn step(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
         self.visit_some(visit)
     }
 
-    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+    fn step_keys(&mut self, visit: &mut VisitKey<'_>) -> Result<bool> {
         self.visit_some(&mut |entry| visit(entry.key))
     }
 

@@ -65,9 +65,9 @@ use crate::limits::VALUE_BYTES_MAX;
 use crate::log::record::RECORD_BYTES_MAX;
 use crate::log::{Background, Log, Pressure, StoredKind, Usage};
 use crate::{
-    Batch, Change, Clock, Compression, Engine, Error, Family, FullScan, KeyOrder, KeyReports,
-    Maintenance, Medium, Meta, Options, Persistence, RecordRef, Result, ScanCursor, Version,
-    Visitor, Wait, Wanted,
+    Batch, Change, Clock, Compression, Decide, Engine, Error, Family, FullScan, KeyOrder,
+    KeyReports, Maintenance, Medium, Meta, Options, Persistence, Result, ScanCursor, Version,
+    Visit, VisitPlaced, Visitor, Wait, Wanted,
 };
 use cache::Cache;
 use capacity::RecordCap;
@@ -381,12 +381,7 @@ impl TreeEngine {
         })
     }
 
-    fn update(
-        &self,
-        key: &[u8],
-        wait: Wait,
-        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
-    ) -> Result<Version> {
+    fn update(&self, key: &[u8], wait: Wait, decide: &mut Decide<'_>) -> Result<Version> {
         self.pause_if_behind(wait)?;
         self.change(key, wait, |state| {
             self.remove_expired_of(state, key)?;
@@ -440,7 +435,7 @@ impl TreeEngine {
 }
 
 impl Engine for TreeDatabase {
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut Visit<'_>) -> Result<bool> {
         self.engine.read(key, wait, visit)
     }
 
@@ -448,12 +443,7 @@ impl Engine for TreeDatabase {
         self.engine.put(key, value, meta, wait)
     }
 
-    fn update(
-        &self,
-        key: &[u8],
-        wait: Wait,
-        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
-    ) -> Result<Version> {
+    fn update(&self, key: &[u8], wait: Wait, decide: &mut Decide<'_>) -> Result<Version> {
         self.engine.update(key, wait, decide)
     }
 
@@ -542,12 +532,7 @@ impl Ordered for TreeDatabase {
         self.engine.add(key, value, meta, side, wait)
     }
 
-    fn read_all(
-        &self,
-        key: &[u8],
-        wait: Wait,
-        visit: &mut dyn FnMut(RecordRef<'_>),
-    ) -> Result<usize> {
+    fn read_all(&self, key: &[u8], wait: Wait, visit: &mut Visit<'_>) -> Result<usize> {
         self.engine.read_all(key, wait, visit)
     }
 
@@ -555,12 +540,7 @@ impl Ordered for TreeDatabase {
         self.engine.remove_all(key, wait)
     }
 
-    fn seek(
-        &self,
-        seek: Seek<'_>,
-        wait: Wait,
-        visit: &mut dyn FnMut(RecordRef<'_>, usize),
-    ) -> Result<bool> {
+    fn seek(&self, seek: Seek<'_>, wait: Wait, visit: &mut VisitPlaced<'_>) -> Result<bool> {
         self.engine.seek(seek, wait, visit)
     }
 

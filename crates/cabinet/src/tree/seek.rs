@@ -8,7 +8,7 @@ use super::directory::{Directory, Index};
 use super::leaf::Handle;
 use super::page::View;
 use crate::engine::ordered::Seek;
-use crate::{Error, RecordRef, Result, ScanCursor, Wait};
+use crate::{Error, RecordRef, Result, ScanCursor, Visit, VisitPlaced, Wait};
 use std::ops::Range;
 
 /// Maximum number of leaves that a search visits if it must not wait.
@@ -52,12 +52,7 @@ impl TreeEngine {
 
     /// Calls `visit` with the first live duplicate of a key. Returns whether there is one.
     #[inline]
-    pub(super) fn read(
-        &self,
-        key: &[u8],
-        wait: Wait,
-        visit: &mut dyn FnMut(RecordRef<'_>),
-    ) -> Result<bool> {
+    pub(super) fn read(&self, key: &[u8], wait: Wait, visit: &mut Visit<'_>) -> Result<bool> {
         self.look(
             wait,
             |directory| with_key(directory, key),
@@ -86,12 +81,7 @@ impl TreeEngine {
     }
 
     /// Calls `visit` with all live duplicates of a key. Returns their number.
-    pub(super) fn read_all(
-        &self,
-        key: &[u8],
-        wait: Wait,
-        visit: &mut dyn FnMut(RecordRef<'_>),
-    ) -> Result<usize> {
+    pub(super) fn read_all(&self, key: &[u8], wait: Wait, visit: &mut Visit<'_>) -> Result<usize> {
         self.look(
             wait,
             |directory| with_key(directory, key),
@@ -108,7 +98,7 @@ impl TreeEngine {
     pub(super) fn scan(
         &self,
         from: &ScanCursor,
-        visit: &mut dyn FnMut(RecordRef<'_>),
+        visit: &mut Visit<'_>,
     ) -> Result<Option<ScanCursor>> {
         let from = match from {
             ScanCursor::Key(key) => Some(key.as_slice()),
@@ -133,7 +123,7 @@ impl TreeEngine {
         &self,
         seek: Seek<'_>,
         wait: Wait,
-        visit: &mut dyn FnMut(RecordRef<'_>, usize),
+        visit: &mut VisitPlaced<'_>,
     ) -> Result<bool> {
         let order = self.order;
         match seek {
@@ -177,7 +167,7 @@ impl TreeEngine {
         &self,
         from: Option<&[u8]>,
         wait: Wait,
-        visit: &mut dyn FnMut(RecordRef<'_>, usize),
+        visit: &mut VisitPlaced<'_>,
         choose: &mut Choose<'_>,
     ) -> Result<bool> {
         self.through(wait, visit, choose, |directory, bound| {
@@ -191,7 +181,7 @@ impl TreeEngine {
         &self,
         from: Option<&[u8]>,
         wait: Wait,
-        visit: &mut dyn FnMut(RecordRef<'_>, usize),
+        visit: &mut VisitPlaced<'_>,
         choose: &mut Choose<'_>,
     ) -> Result<bool> {
         self.through(wait, visit, choose, |directory, bound| {
@@ -211,7 +201,7 @@ impl TreeEngine {
     fn through(
         &self,
         wait: Wait,
-        visit: &mut dyn FnMut(RecordRef<'_>, usize),
+        visit: &mut VisitPlaced<'_>,
         choose: &mut Choose<'_>,
         locate: impl Fn(&Directory<Handle>, Option<&[u8]>) -> Located,
     ) -> Result<bool> {
@@ -239,7 +229,7 @@ impl TreeEngine {
         }
     }
 
-    fn show(&self, view: View<'_>, index: usize, visit: &mut dyn FnMut(RecordRef<'_>, usize)) {
+    fn show(&self, view: View<'_>, index: usize, visit: &mut VisitPlaced<'_>) {
         let entry = view.record(index);
         let start = view.lower_bound(self.order, entry.key);
         visit(entry, self.live(view, start..index).count());

@@ -1,6 +1,7 @@
 //! Tests of threads that must not wait for a leaf, for the disk or for long work.
 
 use super::*;
+use crate::RecordRef;
 use crate::base::locks::at_once;
 use crate::io::FaultyStorage;
 use leaf::Content;

@@ -1,8 +1,8 @@
 //! Adapter that accepts any bytes as keys and values, over a database that accepts only some.
 
 use cabinet::{
-    Batch, BatchChange, Change, Engine, Family, FullScan, KeyOrder, Maintenance, Meta, RecordRef,
-    Result, ScanCursor, Version, Visitor, Wait, Wanted,
+    Batch, BatchChange, Change, Decide, Engine, Family, FullScan, KeyOrder, Maintenance, Meta,
+    RecordRef, Result, ScanCursor, Version, Visit, VisitKey, Visitor, Wait, Wanted,
 };
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) trait Mapping: Send + Sync {
     fn value(key: &[u8], value: &[u8]) -> Vec<u8>;
 
     /// Calls `visit` with a record of the database, converted back.
-    fn visit(entry: RecordRef<'_>, visit: &mut dyn FnMut(RecordRef<'_>));
+    fn visit(entry: RecordRef<'_>, visit: &mut Visit<'_>);
 }
 
 /// The id follows from the key, which is stored in front of the value.
@@ -47,7 +47,7 @@ impl Mapping for Numbers {
         [&(key.len() as u32).to_le_bytes(), key, value].concat()
     }
 
-    fn visit(entry: RecordRef<'_>, visit: &mut dyn FnMut(RecordRef<'_>)) {
+    fn visit(entry: RecordRef<'_>, visit: &mut Visit<'_>) {
         let (length, rest) = entry.value.split_first_chunk().expect("a key is in front");
         let (key, value) = rest.split_at(u32::from_le_bytes(*length) as usize);
         visit(RecordRef { key, value, ..entry });
@@ -89,7 +89,7 @@ impl Mapping for Rows {
         parts.join(&0)
     }
 
-    fn visit(entry: RecordRef<'_>, visit: &mut dyn FnMut(RecordRef<'_>)) {
+    fn visit(entry: RecordRef<'_>, visit: &mut Visit<'_>) {
         let escaped = entry.value.split(|&byte| byte == 0).nth(1).expect("a column");
         let mut bytes = escaped.strip_suffix(&[END]).expect("an end").iter();
         let mut value = Vec::with_capacity(bytes.len());
@@ -113,7 +113,7 @@ impl<M: Mapping> Mapped<M> {
 }
 
 impl<M: Mapping> Engine for Mapped<M> {
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut Visit<'_>) -> Result<bool> {
         self.0.read(&M::key(key), wait, &mut |entry| M::visit(entry, visit))
     }
 
@@ -121,12 +121,7 @@ impl<M: Mapping> Engine for Mapped<M> {
         self.0.put(&M::key(key), &M::value(key, value), meta, wait)
     }
 
-    fn update(
-        &self,
-        key: &[u8],
-        wait: Wait,
-        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
-    ) -> Result<Version> {
+    fn update(&self, key: &[u8], wait: Wait, decide: &mut Decide<'_>) -> Result<Version> {
         self.0.update(&M::key(key), wait, &mut |entry| {
             let mut change = Change::Keep;
             match entry {
@@ -184,12 +179,12 @@ impl<M: Mapping> Engine for Mapped<M> {
 struct MappedScan<'e, M>(Box<dyn FullScan + 'e>, PhantomData<M>);
 
 impl<M: Mapping> FullScan for MappedScan<'_, M> {
-    fn step(&mut self, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
+    fn step(&mut self, visit: &mut Visit<'_>) -> Result<bool> {
         self.0.step(&mut |entry| M::visit(entry, visit))
     }
 
     /// Steps over whole records, because the key is in the value.
-    fn step_keys(&mut self, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+    fn step_keys(&mut self, visit: &mut VisitKey<'_>) -> Result<bool> {
         self.step(&mut |entry| visit(entry.key))
     }
 }

@@ -37,6 +37,9 @@ pub(crate) enum Unsealed {
     Wait,
 }
 
+/// Callback that is asked before this number of bytes is read, and returns whether to go on.
+pub(crate) type Spend<'s> = dyn FnMut(u64) -> bool + 's;
+
 /// Operations of an engine on the records of a segment that will be removed.
 pub(crate) trait Relocate {
     /// Moves the record if the index points to it. Keeps a tombstone while an older record of its
@@ -64,7 +67,7 @@ pub(crate) trait Relocate {
     /// Looks up which records of a segment the index points to, for later calls. Calls `spend` with
     /// the number of bytes before each read, and stops when `spend` returns false. Returns whether
     /// the look-up is complete.
-    fn look_up(&self, _segment: &Segment, _spend: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+    fn look_up(&self, _segment: &Segment, _spend: &mut Spend<'_>) -> Result<bool> {
         Ok(true)
     }
 

@@ -15,7 +15,7 @@ mod quota;
 mod reserve;
 mod usage;
 
-pub(crate) use compact::{Relocate, Unsealed};
+pub(crate) use compact::{Relocate, Spend, Unsealed};
 pub(crate) use large_change::LARGE_CHANGE_BYTES;
 pub(crate) use pressure::Pressure;
 pub(crate) use quota::Quota;

@@ -29,7 +29,9 @@ pub(super) trait Protocol {
     ) -> Step;
 
     /// Returns whether `input`, which is incomplete, can be complete only after another line feed.
-    fn awaits_line(input: &[u8]) -> bool;
+    fn awaits_line(_: &[u8]) -> bool {
+        false
+    }
 
     /// Appends the error for a request that begins with `head`, whose change was made here but is
     /// not acknowledged.
@@ -37,7 +39,10 @@ pub(super) trait Protocol {
 
     /// Appends the error for a request that begins with `head` and has no answer, unless a client
     /// would take it for an answer: then its connection is closed.
-    fn refuse_or_close(head: &[u8], reason: RefusalReason, output: &mut Vec<u8>) -> Next;
+    fn refuse_or_close(head: &[u8], reason: RefusalReason, output: &mut Vec<u8>) -> Next {
+        Self::refuse(head, reason, output);
+        Next::GoOn
+    }
 
     /// Appends the error for a client that does not begin with TLS, although the port requires it.
     fn require_tls(text: &str, output: &mut Vec<u8>);
@@ -66,105 +71,91 @@ pub(super) trait Pipelined: Protocol {
     }
 }
 
-/// Declares the functions that call the one of a protocol, and the requests that are decoded.
-macro_rules! protocols {
-    (
-        pipelined { $($ahead:ident: $ahead_type:ident,)* }
-        alone { $($alone:ident: $alone_type:ident,)* }
-    ) => {
-        /// Calls [`Protocol::step`].
-        #[inline(always)]
-        pub(super) fn step(
-            protocol: wire::Protocol,
-            context: &mut Context<'_>,
-            input: &[u8],
-            output: &mut Vec<u8>,
-        ) -> Step {
-            match protocol {
-                $(wire::Protocol::$ahead => $ahead_type::step(context, input, output),)*
-                $(wire::Protocol::$alone => $alone_type::step(context, input, output),)*
-            }
+/// Evaluates an expression with `$type` as the type of a protocol.
+macro_rules! of_protocol {
+    ($protocol:expr, $type:ident => $value:expr) => {
+        match $protocol {
+            wire::Protocol::Memcached => of_protocol!(Memcached, $type, $value),
+            wire::Protocol::MemcachedBinary => of_protocol!(MemcachedBinary, $type, $value),
+            wire::Protocol::Binary => of_protocol!(TokyoTyrant, $type, $value),
+            wire::Protocol::Redis => of_protocol!(Redis, $type, $value),
+            wire::Protocol::Http => of_protocol!(Http, $type, $value),
         }
+    };
+    ($one:ident, $type:ident, $value:expr) => {{
+        type $type = $one;
+        $value
+    }};
+}
 
-        /// Calls [`Protocol::step_as_user`].
-        pub(super) fn step_as_user(
-            protocol: wire::Protocol,
-            context: &mut Context<'_>,
-            users: &CurrentUsers,
-            input: &[u8],
-            output: &mut Vec<u8>,
-        ) -> Step {
-            match protocol {
-                $(wire::Protocol::$ahead => $ahead_type::step_as_user(context, users, input, output),)*
-                $(wire::Protocol::$alone => $alone_type::step_as_user(context, users, input, output),)*
-            }
-        }
+/// Calls [`Protocol::step`].
+#[inline(always)]
+pub(super) fn step(
+    protocol: wire::Protocol,
+    context: &mut Context<'_>,
+    input: &[u8],
+    output: &mut Vec<u8>,
+) -> Step {
+    of_protocol!(protocol, P => P::step(context, input, output))
+}
 
-        /// Calls [`Protocol::awaits_line`].
-        pub(super) fn awaits_line(
-            protocol: wire::Protocol,
-            input: &[u8],
-        ) -> bool {
-            match protocol {
-                $(wire::Protocol::$ahead => $ahead_type::awaits_line(input),)*
-                $(wire::Protocol::$alone => $alone_type::awaits_line(input),)*
-            }
-        }
+/// Calls [`Protocol::step_as_user`].
+pub(super) fn step_as_user(
+    protocol: wire::Protocol,
+    context: &mut Context<'_>,
+    users: &CurrentUsers,
+    input: &[u8],
+    output: &mut Vec<u8>,
+) -> Step {
+    of_protocol!(protocol, P => P::step_as_user(context, users, input, output))
+}
 
-        /// Describes the request at the beginning of `input`, if it is complete.
-        #[cold]
-        pub(super) fn describe(
-            protocol: wire::Protocol,
-            dialect: Dialect,
-            input: &[u8],
-        ) -> Option<SlowRequest> {
-            match protocol {
-                $(wire::Protocol::$ahead => $ahead_type::describe(dialect, input),)*
-                $(wire::Protocol::$alone => $alone_type::describe(dialect, input),)*
-            }
-        }
+/// Calls [`Protocol::awaits_line`].
+pub(super) fn awaits_line(protocol: wire::Protocol, input: &[u8]) -> bool {
+    of_protocol!(protocol, P => P::awaits_line(input))
+}
 
-        /// Calls [`Protocol::refuse`].
-        #[cold]
-        pub(super) fn refuse(
-            protocol: wire::Protocol,
-            head: &[u8],
-            reason: RefusalReason,
-            output: &mut Vec<u8>,
-        ) {
-            match protocol {
-                $(wire::Protocol::$ahead => $ahead_type::refuse(head, reason, output),)*
-                $(wire::Protocol::$alone => $alone_type::refuse(head, reason, output),)*
-            }
-        }
+/// Describes the request at the beginning of `input`, if it is complete.
+#[cold]
+pub(super) fn describe(
+    protocol: wire::Protocol,
+    dialect: Dialect,
+    input: &[u8],
+) -> Option<SlowRequest> {
+    of_protocol!(protocol, P => P::describe(dialect, input))
+}
 
-        /// Calls [`Protocol::refuse_or_close`].
-        #[cold]
-        pub(super) fn refuse_or_close(
-            protocol: wire::Protocol,
-            head: &[u8],
-            reason: RefusalReason,
-            output: &mut Vec<u8>,
-        ) -> Next {
-            match protocol {
-                $(wire::Protocol::$ahead => $ahead_type::refuse_or_close(head, reason, output),)*
-                $(wire::Protocol::$alone => $alone_type::refuse_or_close(head, reason, output),)*
-            }
-        }
+/// Calls [`Protocol::refuse`].
+#[cold]
+pub(super) fn refuse(
+    protocol: wire::Protocol,
+    head: &[u8],
+    reason: RefusalReason,
+    output: &mut Vec<u8>,
+) {
+    of_protocol!(protocol, P => P::refuse(head, reason, output));
+}
 
-        /// Calls [`Protocol::require_tls`].
-        #[cold]
-        pub(super) fn require_tls(
-            protocol: wire::Protocol,
-            text: &str,
-            output: &mut Vec<u8>,
-        ) {
-            match protocol {
-                $(wire::Protocol::$ahead => $ahead_type::require_tls(text, output),)*
-                $(wire::Protocol::$alone => $alone_type::require_tls(text, output),)*
-            }
-        }
+/// Calls [`Protocol::refuse_or_close`].
+#[cold]
+pub(super) fn refuse_or_close(
+    protocol: wire::Protocol,
+    head: &[u8],
+    reason: RefusalReason,
+    output: &mut Vec<u8>,
+) -> Next {
+    of_protocol!(protocol, P => P::refuse_or_close(head, reason, output))
+}
 
+/// Calls [`Protocol::require_tls`].
+#[cold]
+pub(super) fn require_tls(protocol: wire::Protocol, text: &str, output: &mut Vec<u8>) {
+    of_protocol!(protocol, P => P::require_tls(text, output));
+}
+
+/// Declares the requests that are decoded ahead.
+macro_rules! decoded {
+    ($($ahead:ident: $ahead_type:ident,)*) => {
         /// A request that is decoded.
         pub(super) enum Decoded<'i> {
             $($ahead(<$ahead_type as Pipelined>::Request<'i>),)*
@@ -184,7 +175,7 @@ macro_rules! protocols {
                         Parse::Complete(request, bytes) => Some((Self::$ahead(request), bytes)),
                         Parse::Incomplete(_) | Parse::Invalid(_) => None,
                     },)*
-                    $(wire::Protocol::$alone => None,)*
+                    wire::Protocol::Http => None,
                 }
             }
 
@@ -214,14 +205,9 @@ macro_rules! protocols {
     }
 }
 
-protocols! {
-    pipelined {
-        Memcached: Memcached,
-        MemcachedBinary: MemcachedBinary,
-        Binary: TokyoTyrant,
-        Redis: Redis,
-    }
-    alone {
-        Http: Http,
-    }
+decoded! {
+    Memcached: Memcached,
+    MemcachedBinary: MemcachedBinary,
+    Binary: TokyoTyrant,
+    Redis: Redis,
 }

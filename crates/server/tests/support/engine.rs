@@ -1,9 +1,9 @@
 //! Engine whose disk the test controls.
 
 use cabinet::{
-    Batch, Change, Damage, Durability, DurableListener, Engine, Error, Family, GoOn, KeyOrder,
-    LogPosition, Maintenance, Medium, Meta, Options, Persistence, RecordRef, Result, ScanCursor,
-    SnapshotBarrier, Verified, Version, Visitor, Wait,
+    Batch, Change, Damage, Decide, Durability, DurableListener, Engine, Error, Family, GoOn,
+    KeyOrder, LogPosition, Maintenance, Medium, Meta, Options, Persistence, RecordRef, Result,
+    ScanCursor, SnapshotBarrier, Verified, Version, Visit, Visitor, Wait,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -149,7 +149,7 @@ impl State {
 }
 
 impl Engine for ManualEngine {
-    fn read(&self, key: &[u8], wait: Wait, visit: &mut dyn FnMut(RecordRef<'_>)) -> Result<bool> {
+    fn read(&self, key: &[u8], wait: Wait, visit: &mut Visit<'_>) -> Result<bool> {
         let state = self.wait_for_record(key, wait)?;
         let Some((value, meta, version)) = state.records.get(key) else { return Ok(false) };
         visit(RecordRef { key, value, meta: *meta, version: *version });
@@ -166,12 +166,7 @@ impl Engine for ManualEngine {
         Ok(version)
     }
 
-    fn update(
-        &self,
-        key: &[u8],
-        wait: Wait,
-        decide: &mut dyn FnMut(Option<RecordRef<'_>>) -> Change,
-    ) -> Result<Version> {
+    fn update(&self, key: &[u8], wait: Wait, decide: &mut Decide<'_>) -> Result<Version> {
         let mut state = self.wait_for_record(key, wait)?;
         self.check_write(&state)?;
         let change = decide(state.records.get(key).map(|(value, meta, version)| RecordRef {

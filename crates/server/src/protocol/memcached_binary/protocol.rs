@@ -39,10 +39,6 @@ impl Protocol for MemcachedBinary {
         })
     }
 
-    fn awaits_line(_: &[u8]) -> bool {
-        false
-    }
-
     fn refuse(head: &[u8], reason: RefusalReason, output: &mut Vec<u8>) {
         if let Some(echo) = Echo::of(head) {
             refuse(echo, reason, output);

@@ -45,11 +45,6 @@ impl Protocol for Redis {
         error(output, &format!("ERR {}", reason.text()));
     }
 
-    fn refuse_or_close(head: &[u8], reason: RefusalReason, output: &mut Vec<u8>) -> Next {
-        Self::refuse(head, reason, output);
-        Next::GoOn
-    }
-
     fn require_tls(text: &str, output: &mut Vec<u8>) {
         error(output, &format!("ERR {text}"));
     }

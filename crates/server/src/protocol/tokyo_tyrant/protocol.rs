@@ -38,10 +38,6 @@ impl Protocol for TokyoTyrant {
         })
     }
 
-    fn awaits_line(_: &[u8]) -> bool {
-        false
-    }
-
     fn refuse(head: &[u8], _: RefusalReason, output: &mut Vec<u8>) {
         reply::failure_of(head, output);
     }

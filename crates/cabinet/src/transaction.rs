@@ -282,10 +282,6 @@ impl Engine for Buffer {
             Family::Unordered | Family::Numbered(_) => Family::Unordered,
         }
     }
-
-    fn maintenance(&self) -> &dyn Maintenance {
-        self
-    }
 }
 
 /// An iteration sees the database as it is, as a scan does.
@@ -316,7 +312,7 @@ impl Maintenance for Buffer {
     }
 
     fn record_bytes(&self, record: &RecordRef<'_>) -> u64 {
-        self.target.engine().maintenance().record_bytes(record)
+        self.target.engine().record_bytes(record)
     }
 
     fn is_read_only(&self) -> bool {

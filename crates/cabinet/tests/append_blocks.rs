@@ -51,7 +51,7 @@ fn check_files(storage: &FaultyStorage, seed: u64) {
 }
 
 fn stat(engine: &dyn Engine, name: &str) -> u64 {
-    let stats = engine.maintenance().stats();
+    let stats = engine.stats();
     let (_, stat) = stats.iter().find(|(known, _)| *known == name).expect("a stat");
     stat.parse().expect("a number")
 }

@@ -55,7 +55,7 @@ impl Database {
     /// Returns the bytes that a record takes: of memory in an on-memory database, otherwise on the
     /// disk, before it is compressed.
     pub fn record_bytes(&self, record: &RecordRef<'_>) -> u64 {
-        self.engine.maintenance().record_bytes(record)
+        self.engine.record_bytes(record)
     }
 
     /// Returns the stored form of a key. In a fixed-length database `1`, `01` and `min` may name
@@ -89,7 +89,7 @@ impl Database {
     /// the keys that [`Database::expired_keys`] returns.
     pub fn remove_expired(&self, key: &[u8]) -> Result<bool> {
         self.enter_to_write()?;
-        self.engine.maintenance().remove_expired(key, self.wait)
+        self.engine.remove_expired(key, self.wait)
     }
 
     /// Like [`copy_to`](Self::copy_to), at a moment that `barrier` chooses.
@@ -100,13 +100,13 @@ impl Database {
 
     /// Returns whether there is a cap, above which records that were not used lately are evicted.
     pub fn evicts(&self) -> bool {
-        self.engine.maintenance().evicts()
+        self.engine.evicts()
     }
 
     /// Removes expired records of an engine that otherwise looks for them only while it writes.
     pub fn find_expired(&self) {
         if !self.is_read_only && !reentry::is_within(self.engine_id) {
-            self.engine.maintenance().find_expired();
+            self.engine.find_expired();
         }
     }
 
@@ -136,6 +136,6 @@ impl Database {
     }
 
     fn reports(&self) -> Option<&KeyReports> {
-        self.engine.maintenance().reports().filter(|_| !self.is_read_only)
+        self.engine.reports().filter(|_| !self.is_read_only)
     }
 }

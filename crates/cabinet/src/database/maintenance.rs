@@ -12,12 +12,12 @@ use std::sync::Arc;
 impl Database {
     /// Returns the number of records. Expired ones count until they are removed.
     pub fn len(&self) -> u64 {
-        self.engine.maintenance().len()
+        self.engine.len()
     }
 
     /// Returns whether there is no record.
     pub fn is_empty(&self) -> bool {
-        self.engine.maintenance().is_empty()
+        self.engine.is_empty()
     }
 
     /// Returns the size in bytes: on the disk, or in memory for an on-memory database. In a
@@ -52,7 +52,7 @@ impl Database {
     /// Reclaims all dead space, and returns when that is done.
     pub fn optimize(&self) -> Result<()> {
         self.enter_to_write()?;
-        self.engine.maintenance().optimize(None)
+        self.engine.optimize(None)
     }
 
     /// Applies tuning such as `width=100#limsiz=1g` (see [`crate::name`]), then reclaims all dead
@@ -63,7 +63,7 @@ impl Database {
     pub fn retune(&self, tuning: &str) -> Result<()> {
         self.enter_to_write()?;
         let options = self.kind().map(|kind| options_of(kind, tuning));
-        self.engine.maintenance().optimize(options.as_ref())
+        self.engine.optimize(options.as_ref())
     }
 
     /// Writes a consistent copy to `path`, which must not exist, without delaying writers.
@@ -142,6 +142,6 @@ impl Database {
         if reentry::is_within(self.engine_id) {
             return Vec::new();
         }
-        self.engine.maintenance().stats()
+        self.engine.stats()
     }
 }

@@ -110,7 +110,7 @@ impl Database {
     /// Like [`of_engine`](Self::of_engine), for an engine whose callbacks count as those of the
     /// engine with this ID.
     pub(crate) fn with_engine_id(engine: Arc<dyn Engine>, engine_id: usize) -> Self {
-        let is_read_only = engine.maintenance().is_read_only();
+        let is_read_only = engine.is_read_only();
         let is_always_durable =
             engine.persistence().is_some_and(|log| log.durability() == Durability::Always);
         Self {

@@ -85,7 +85,7 @@ impl Database {
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
         match self.update(key, |entry| (Change::Remove, entry.is_some())) {
             Err(error @ Error::Corrupted { .. }) => {
-                if !self.engine.maintenance().remove_damaged(key, self.wait)? {
+                if !self.engine.remove_damaged(key, self.wait)? {
                     return Err(error);
                 }
                 self.acknowledge()?;
@@ -225,7 +225,7 @@ impl Database {
     /// Removes all records.
     pub fn clear(&self) -> Result<()> {
         self.enter_to_write()?;
-        self.engine.maintenance().replace_all(&Batch::new())?;
+        self.engine.replace_all(&Batch::new())?;
         self.acknowledge()
     }
 }

@@ -21,8 +21,8 @@ pub use ordered::{Eviction, Ordered, PlaceChange, Seek, Side};
 pub(crate) use steps::Steps;
 
 use crate::{
-    Batch, Decide, FullScan, KeyOrder, Medium, Meta, Persistence, Result, ScanCursor, Version,
-    Visit, VisitKey, VisitMany, Visitor, Wait, Wanted,
+    Batch, Decide, FullScan, KeyOrder, Meta, Result, ScanCursor, Version, Visit, VisitKey,
+    VisitMany, Visitor, Wait, Wanted,
 };
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -43,7 +43,7 @@ pub enum Family<'e> {
 }
 
 /// One open database. All methods may be called from several threads at once.
-pub trait Engine: Send + Sync {
+pub trait Engine: Maintenance {
     /// Calls `visit` with the live record of a key. Returns whether there was one.
     fn read(&self, key: &[u8], wait: Wait, visit: &mut Visit<'_>) -> Result<bool>;
 
@@ -98,9 +98,6 @@ pub trait Engine: Send + Sync {
 
     /// Returns the family of the engine's keys.
     fn family(&self) -> Family<'_>;
-
-    /// Returns the operations on the database as a whole.
-    fn maintenance(&self) -> &dyn Maintenance;
 }
 
 impl<'e> dyn Engine + 'e {
@@ -144,15 +141,5 @@ impl<'e> dyn Engine + 'e {
             Family::Logged(engine) => Some(engine),
             _ => None,
         }
-    }
-
-    /// Returns the medium that the records are stored on.
-    pub fn medium(&self) -> &dyn Medium {
-        self.maintenance().medium()
-    }
-
-    /// Returns the log on the disk; `None` if the records are in memory.
-    pub fn persistence(&self) -> Option<&dyn Persistence> {
-        self.maintenance().persistence()
     }
 }

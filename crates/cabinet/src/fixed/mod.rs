@@ -410,10 +410,6 @@ impl Engine for FixedDatabase {
     fn family(&self) -> Family<'_> {
         Family::Numbered(self)
     }
-
-    fn maintenance(&self) -> &dyn Maintenance {
-        self
-    }
 }
 
 impl Maintenance for FixedDatabase {

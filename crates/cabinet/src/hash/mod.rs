@@ -243,10 +243,6 @@ impl Engine for HashDatabase {
     fn family(&self) -> Family<'_> {
         Family::Logged(self)
     }
-
-    fn maintenance(&self) -> &dyn Maintenance {
-        self
-    }
 }
 
 impl Logged for HashDatabase {
@@ -323,11 +319,10 @@ impl Maintenance for HashDatabase {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Change;
     use crate::base::locks::at_once;
     use crate::io::FaultyStorage;
     use crate::log::{LARGE_CHANGE_BYTES, Maintained};
-    use crate::{Clock, Durability, Error};
+    use crate::{Change, Clock, Durability, Error};
     use std::sync::atomic::Ordering;
 
     fn open(storage: &FaultyStorage, options: &Options) -> HashDatabase {

@@ -156,10 +156,9 @@ impl<I: Index> KeyedEngine<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Result;
     use crate::hash::HashIndex;
     use crate::io::FaultyStorage;
-    use crate::{Clock, Engine as _, Error, HashDatabase, Meta, Options};
+    use crate::{Clock, Engine as _, Error, HashDatabase, Meta, Options, Result};
     use std::path::Path;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};

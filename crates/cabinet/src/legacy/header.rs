@@ -5,8 +5,7 @@
 
 use super::codec::Codec;
 use super::number::ByteOrder;
-use crate::KeyOrder;
-use crate::Kind;
+use crate::{KeyOrder, Kind};
 
 /// Length of the header, in bytes.
 pub(super) const HEADER_BYTES: usize = 256;

@@ -54,9 +54,8 @@ pub use tcbs::{
     encode_while as encode_tcbs_while,
 };
 
-use crate::Kind;
 use crate::base::column_index::IndexDescription;
-use crate::{Damage, Error, Result};
+use crate::{Damage, Error, Kind, Result};
 use block::Layout;
 use header::HEADER_BYTES;
 use source::ReadAt;

@@ -29,8 +29,8 @@ use super::shard::Shard;
 use super::{MemoryEngine, ScanBudget};
 use crate::base::{locks, reentry};
 use crate::{
-    Batch, Change, Engine, Family, Maintenance, Meta, Options, Result, ScanCursor, Version,
-    Visitor, Wait, engine::batch_plan,
+    Batch, Change, Engine, Family, Meta, Options, Result, ScanCursor, Version, Visitor, Wait,
+    engine::batch_plan,
 };
 use crate::{Decide, Visit};
 use parking_lot::{RwLock, RwLockWriteGuard};
@@ -374,10 +374,6 @@ impl Engine for MemoryHash {
     fn family(&self) -> Family<'_> {
         Family::Unordered
     }
-
-    fn maintenance(&self) -> &dyn Maintenance {
-        self
-    }
 }
 
 impl MemoryEngine for MemoryHash {
@@ -446,6 +442,7 @@ impl MemoryEngine for MemoryHash {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Maintenance as _;
     use crate::{Error, Medium};
 
     fn put_of(key: &[u8]) -> Batch {

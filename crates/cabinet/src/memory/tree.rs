@@ -15,8 +15,8 @@ use super::record::Record;
 use super::{MemoryEngine, ScanBudget};
 use crate::base::locks;
 use crate::{
-    Batch, Change, Clock, Engine, Family, Maintenance, Meta, Options, Result, ScanCursor, Version,
-    Visitor, Wait, engine::batch_plan,
+    Batch, Change, Clock, Engine, Family, Meta, Options, Result, ScanCursor, Version, Visitor,
+    Wait, engine::batch_plan,
 };
 use crate::{Decide, Visit};
 use parking_lot::RwLock;
@@ -315,10 +315,6 @@ impl Engine for MemoryTree {
     fn family(&self) -> Family<'_> {
         Family::Sorted(crate::KeyOrder::Lexical)
     }
-
-    fn maintenance(&self) -> &dyn Maintenance {
-        self
-    }
 }
 
 impl MemoryEngine for MemoryTree {
@@ -374,6 +370,7 @@ impl MemoryEngine for MemoryTree {
 mod tests {
     use super::*;
     use crate::Error;
+    use crate::Maintenance as _;
 
     #[test]
     fn a_thread_that_must_not_wait_does_not_wait_for_the_tree_that_is_held() {

@@ -246,10 +246,6 @@ impl Engine for Table {
     fn family(&self) -> Family<'_> {
         Family::Sorted(KeyOrder::Lexical)
     }
-
-    fn maintenance(&self) -> &dyn Maintenance {
-        self
-    }
 }
 
 impl Maintenance for Table {
@@ -262,15 +258,15 @@ impl Maintenance for Table {
     }
 
     fn evicts(&self) -> bool {
-        self.engine.maintenance().evicts()
+        self.engine.evicts()
     }
 
     fn reports(&self) -> Option<&KeyReports> {
-        self.engine.maintenance().reports()
+        self.engine.reports()
     }
 
     fn stats(&self) -> Vec<(&'static str, String)> {
-        let mut stats = self.engine.maintenance().stats();
+        let mut stats = self.engine.stats();
         stats.retain(|(name, _)| *name != "type");
         stats.insert(0, ("type", "table".into()));
         stats.push(("indices", self.indices().len().to_string()));
@@ -280,7 +276,7 @@ impl Maintenance for Table {
     /// Also enforces a cap on bytes, if the options set one.
     fn optimize(&self, options: Option<&Options>) -> Result<()> {
         self.check_writable()?;
-        self.engine.maintenance().optimize(options)?;
+        self.engine.optimize(options)?;
         if options.is_some()
             && let Some((_, max)) = self.engine.as_ordered().and_then(Ordered::owned_cap)
         {

@@ -80,7 +80,7 @@ impl Table {
         match removed {
             Err(Error::Corrupted { .. } | Error::BatchTooLong { .. }) => Ok(false),
             Ok((true, _)) => {
-                if let Some(reports) = self.engine.maintenance().reports() {
+                if let Some(reports) = self.engine.reports() {
                     reports.evicted.report(primary);
                 }
                 Ok(true)

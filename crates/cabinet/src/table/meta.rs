@@ -101,9 +101,7 @@ pub(super) fn check_layout(engine: &dyn Engine, is_read_only: bool) -> Result<()
             kind: "this version",
             advice: "open it with the version that made it",
         }),
-        None if !engine.maintenance().is_empty() => {
-            Err(damaged(engine, "the record of its layout is missing"))
-        }
+        None if !engine.is_empty() => Err(damaged(engine, "the record of its layout is missing")),
         None if is_read_only => Ok(()),
         None => {
             let mut batch = Batch::new();

@@ -448,7 +448,7 @@ impl Table {
         let mut batch = crate::Batch::new();
         meta::put_layout(&mut batch);
         structure.iter().for_each(|index| meta::put_index(&mut batch, index));
-        self.postings.clear(|| self.engine.maintenance().replace_all(&batch))?;
+        self.postings.clear(|| self.engine.replace_all(&batch))?;
         for index in structure.iter() {
             index.has_cut_values.store(false, Ordering::Release);
         }

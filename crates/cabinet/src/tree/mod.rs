@@ -470,10 +470,6 @@ impl Engine for TreeDatabase {
     fn family(&self) -> Family<'_> {
         Family::Ordered(self)
     }
-
-    fn maintenance(&self) -> &dyn Maintenance {
-        self
-    }
 }
 
 impl Maintenance for TreeDatabase {

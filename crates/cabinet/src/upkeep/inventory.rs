@@ -1,11 +1,10 @@
 //! Inventory of the files of a disk database, for callers that copy them elsewhere.
 
-use crate::Kind;
-use crate::Result;
 use crate::io::RealStorage;
 use crate::log::check::Files;
 use crate::log::segments::{segment_name, segment_number};
 use crate::log::{StoredKind, checkpoint, manifest};
+use crate::{Kind, Result};
 use std::path::Path;
 
 /// The files of a database that no process has open.

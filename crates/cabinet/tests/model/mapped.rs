@@ -1,8 +1,9 @@
 //! Adapter that accepts any bytes as keys and values, over a database that accepts only some.
 
 use cabinet::{
-    Batch, BatchChange, Change, Decide, Engine, Family, FullScan, KeyOrder, Maintenance, Meta,
-    RecordRef, Result, ScanCursor, Version, Visit, VisitKey, Visitor, Wait, Wanted,
+    Batch, BatchChange, Change, Decide, Engine, Family, FullScan, KeyOrder, Maintenance, Medium,
+    Meta, Options, Persistence, RecordRef, Result, ScanCursor, Version, Visit, VisitKey, Visitor,
+    Wait, Wanted,
 };
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -169,9 +170,39 @@ impl<M: Mapping> Engine for Mapped<M> {
     fn family(&self) -> Family<'_> {
         if M::IN_ORDER { Family::Sorted(KeyOrder::Lexical) } else { Family::Unordered }
     }
+}
 
-    fn maintenance(&self) -> &dyn Maintenance {
-        self.0.maintenance()
+impl<M: Mapping> Maintenance for Mapped<M> {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.0.is_read_only()
+    }
+
+    fn evicts(&self) -> bool {
+        self.0.evicts()
+    }
+
+    fn stats(&self) -> Vec<(&'static str, String)> {
+        self.0.stats()
+    }
+
+    fn optimize(&self, options: Option<&Options>) -> Result<()> {
+        self.0.optimize(options)
+    }
+
+    fn replace_all(&self, batch: &Batch) -> Result<()> {
+        self.0.replace_all(batch)
+    }
+
+    fn medium(&self) -> &dyn Medium {
+        self.0.medium()
+    }
+
+    fn persistence(&self) -> Option<&dyn Persistence> {
+        self.0.persistence()
     }
 }
 

@@ -151,9 +151,9 @@ fn indices_that_were_half_built_are_removed_and_not_used() {
     put(b"\x00d\x00\x00\x00\x07");
     put(b"\x02\x07\x81\x1e\x00p1");
     std::mem::forget(table);
-    let before = engine.maintenance().len();
+    let before = engine.len();
     let table = Table::new(Arc::clone(&engine), &options).unwrap();
-    assert_eq!(engine.maintenance().len(), before - 2);
+    assert_eq!(engine.len(), before - 2);
     assert!(table.indices().is_empty());
     table.set_index(b"age", IndexChange::Set(IndexKind::Decimal)).unwrap();
     let query = Query::new().with(b"age", Operator::NumberGreater, b"0");

@@ -209,10 +209,6 @@ impl Engine for ManualEngine {
     fn family(&self) -> Family<'_> {
         Family::Sorted(KeyOrder::Lexical)
     }
-
-    fn maintenance(&self) -> &dyn Maintenance {
-        self
-    }
 }
 
 impl Maintenance for ManualEngine {

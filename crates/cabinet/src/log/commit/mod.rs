@@ -11,9 +11,8 @@ mod sync;
 
 use super::segments::{Segment, SegmentOffset};
 use super::stats::Timed;
-use crate::DurableListener;
 use crate::base::sync::Mutex;
-use crate::{Error, LogPosition, Result};
+use crate::{DurableListener, Error, LogPosition, Result};
 use parking_lot::{Condvar, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -9,8 +9,7 @@ use crate::log::checkpoint::{self, Checkpoint};
 use crate::log::scan::{ScanError, UNWRITTEN};
 use crate::log::segments::{Cold, Segment, read_header};
 use crate::log::{Log, error_at, manifest};
-use crate::{Damage, GoOn, Verified};
-use crate::{Error, Result};
+use crate::{Damage, Error, GoOn, Result, Verified};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -244,7 +244,7 @@ fn removing_all_postings_removes_all_blocks() {
     let engine: Arc<dyn Engine> = Arc::new(MemoryTree::new(&Options::default()));
     let change = |value| Step::Change(7, 0, 500, value);
     play(Arc::clone(&engine), &[change(Some(40)), Step::Flush, change(None)]);
-    assert_eq!(engine.maintenance().len(), 0);
+    assert_eq!(engine.len(), 0);
 }
 
 #[test]

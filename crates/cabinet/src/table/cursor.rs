@@ -2,7 +2,10 @@
 
 use super::postings::View;
 use crate::base::deadline;
-use crate::{Error, Ordered, Result, ScanCursor, Seek, Wait};
+use crate::{Batch, Engine, Error, Ordered, Result, ScanCursor, Seek, Wait};
+
+/// Maximum number of records that are removed in one batch.
+const REMOVED_MAX: usize = 1024;
 
 /// A range of keys, from `start` on and before `end`. An empty end is no bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -303,6 +306,23 @@ impl<'a> BackCursor<'a> {
 
 fn not_in_order() -> Error {
     Error::Internal("a table over an engine without an order of keys".into())
+}
+
+/// Removes all records of the engine with these keys.
+pub(super) fn remove_range(engine: &dyn Engine, range: KeyRange) -> Result<()> {
+    let mut cursor = Cursor::of_keys(View::raw(engine), range);
+    loop {
+        let mut batch = Batch::new();
+        while batch.changes().len() < REMOVED_MAX
+            && let Some((key, _)) = cursor.next()?
+        {
+            batch.remove(key);
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        engine.write(&batch, Wait::Block)?;
+    }
 }
 
 #[cfg(test)]

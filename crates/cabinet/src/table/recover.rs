@@ -4,8 +4,7 @@
 //! not agree with the remaining rows, so all blocks are removed and rebuilt. The tree stores a note
 //! for this, which stays until it is done.
 
-use super::cursor::KeyRange;
-use super::index::build::remove_blocks;
+use super::cursor::{KeyRange, remove_range};
 use super::{Table, keys, meta};
 use crate::{Engine, Error, Result, ScanCursor};
 use std::path::Path;
@@ -84,8 +83,8 @@ pub(super) fn forget_postings(engine: &dyn Engine, is_read_only: bool) -> Result
             engine.medium().path().display()
         )));
     }
-    remove_blocks(engine, vec![keys::POSTINGS])?;
-    remove_blocks(engine, meta::pending_change(b""))
+    remove_range(engine, KeyRange::of_prefix(vec![keys::POSTINGS]))?;
+    remove_range(engine, KeyRange::of_prefix(meta::pending_change(b"")))
 }
 
 impl Table {

@@ -86,6 +86,14 @@ impl<'i> Arguments<'i> {
         ArgumentsIter(*self)
     }
 
+    /// Returns the first `N` strings and those after them, if there are as many.
+    #[inline]
+    pub fn split<const N: usize>(&self) -> Option<([&'i [u8]; N], ArgumentsIter<'i>)> {
+        let mut strings = self.iter();
+        let first = std::array::from_fn(|_| strings.next().unwrap_or_default());
+        (self.count >= N).then_some((first, strings))
+    }
+
     /// Returns the strings if there are exactly `N`.
     #[inline]
     pub fn exactly<const N: usize>(&self) -> Option<[&'i [u8]; N]> {

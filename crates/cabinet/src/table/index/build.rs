@@ -9,8 +9,7 @@
 use super::Index;
 use crate::base::column_index::{IndexChange, IndexDescription};
 use crate::base::reentry;
-use crate::table::cursor::{Cursor, KeyRange};
-use crate::table::postings::View;
+use crate::table::cursor::{KeyRange, remove_range};
 use crate::table::{Table, keys, meta};
 use crate::{Batch, Engine, Error, Result, ScanCursor, Wait};
 use std::sync::Arc;
@@ -18,9 +17,6 @@ use std::sync::atomic::Ordering;
 
 /// Maximum number of rows in one step of building.
 const ROWS_MAX: usize = 256;
-
-/// Maximum number of blocks that are removed in one batch.
-const REMOVED_MAX: usize = 1024;
 
 impl Table {
     /// Returns the indices, in the order of their columns. Callbacks may call this.
@@ -160,26 +156,9 @@ impl Table {
 
 /// Removes the postings of an index, and the record that marks them for removal.
 pub(in crate::table) fn remove_postings(engine: &dyn Engine, id: u32) -> Result<()> {
-    remove_blocks(engine, keys::postings(id))?;
+    remove_range(engine, KeyRange::of_prefix(keys::postings(id)))?;
     let mut batch = Batch::new();
     meta::remove_cut(&mut batch, id);
     meta::remove_dropped(&mut batch, id);
     engine.write(&batch, Wait::Block)
-}
-
-/// Removes all records of the engine with this prefix.
-pub(in crate::table) fn remove_blocks(engine: &dyn Engine, prefix: Vec<u8>) -> Result<()> {
-    let mut cursor = Cursor::of_keys(View::raw(engine), KeyRange::of_prefix(prefix));
-    loop {
-        let mut batch = Batch::new();
-        while batch.changes().len() < REMOVED_MAX
-            && let Some((key, _)) = cursor.next()?
-        {
-            batch.remove(key);
-        }
-        if batch.is_empty() {
-            return Ok(());
-        }
-        engine.write(&batch, Wait::Block)?;
-    }
 }

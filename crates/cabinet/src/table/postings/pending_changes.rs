@@ -5,16 +5,13 @@
 //! postings of a row are restored from these records and the current row: all postings that it may
 //! have had are removed, and those that it has now are put.
 
-use crate::table::cursor::{Cursor, KeyRange};
+use crate::table::cursor::{Cursor, KeyRange, remove_range};
 use crate::table::meta;
 use crate::table::postings::view::View;
-use crate::{Batch, Engine, Error, Meta, Result, Wait};
+use crate::{Batch, Engine, Error, Meta, Result};
 
 /// Maximum bytes of an old row that is recorded in the batch of its change.
 const SHORT_BYTES_MAX: usize = 1 << 20;
-
-/// Maximum number of records that are removed in one batch.
-const REMOVED_MAX: usize = 1024;
 
 const WAS_NONE: u8 = 0;
 const WAS_ROW: u8 = 1;
@@ -73,17 +70,5 @@ pub(super) fn for_each(
 pub(super) fn forget(engine: &dyn Engine, before: u64) -> Result<()> {
     let start = meta::pending_change(b"");
     let end = meta::pending_change(&before.to_be_bytes());
-    let mut cursor = Cursor::of_keys(View::raw(engine), KeyRange { start, end });
-    loop {
-        let mut batch = Batch::new();
-        while batch.changes().len() < REMOVED_MAX
-            && let Some((key, _)) = cursor.next()?
-        {
-            batch.remove(key);
-        }
-        if batch.is_empty() {
-            return Ok(());
-        }
-        engine.write(&batch, Wait::Block)?;
-    }
+    remove_range(engine, KeyRange { start, end })
 }

@@ -199,10 +199,7 @@ pub(super) fn position(
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
-    let mut strings = arguments.iter();
-    let (Some(key), Some(bit)) = (strings.next(), strings.next()) else {
-        return Err(SYNTAX.into());
-    };
+    let ([key, bit], strings) = arguments.split().ok_or(SYNTAX)?;
     let is_set = match integer(bit).ok_or(NO_INTEGER)? {
         0 => false,
         1 => true,
@@ -274,10 +271,7 @@ pub(super) fn combine(
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
-    let mut strings = arguments.iter();
-    let (Some(name), Some(key)) = (strings.next(), strings.next()) else {
-        return Err(SYNTAX.into());
-    };
+    let ([name, key], strings) = arguments.split().ok_or(SYNTAX)?;
     let operation = BitOperation::of_name(name).ok_or(SYNTAX)?;
     if matches!(operation, BitOperation::Not) && strings.len() > 1 {
         return Err("ERR BITOP NOT must be called with a single source key.".into());

@@ -76,11 +76,7 @@ pub(super) fn restore(
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
-    let mut strings = arguments.iter();
-    let (Some(key), Some(time), Some(dump)) = (strings.next(), strings.next(), strings.next())
-    else {
-        return Err(SYNTAX.into());
-    };
+    let ([key, time, dump], strings) = arguments.split().ok_or(SYNTAX)?;
     let options = restore_options(strings)?;
     context.permit(&Operation::put(key, b"", Presence::Any))?;
     if !options.replaces && is_present(context, key)? {

@@ -103,10 +103,7 @@ pub(super) fn expire(
     command: Command,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
-    let mut strings = arguments.iter();
-    let (Some(key), Some(time)) = (strings.next(), strings.next()) else {
-        return Err(SYNTAX.into());
-    };
+    let ([key, time], strings) = arguments.split().ok_or(SYNTAX)?;
     let mut options = ExpireOptions::default();
     for option in strings {
         match &*option.to_ascii_uppercase() {
@@ -255,10 +252,7 @@ pub(super) fn copy(
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
-    let mut strings = arguments.iter();
-    let (Some(from), Some(to)) = (strings.next(), strings.next()) else {
-        return Err(SYNTAX.into());
-    };
+    let ([from, to], mut strings) = arguments.split().ok_or(SYNTAX)?;
     let mut replaces = false;
     while let Some(option) = strings.next() {
         match (&*option.to_ascii_uppercase(), strings.len()) {

@@ -51,10 +51,7 @@ pub(super) fn compare(
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
-    let mut strings = arguments.iter();
-    let (Some(first), Some(second)) = (strings.next(), strings.next()) else {
-        return Err(SYNTAX.into());
-    };
+    let ([first, second], strings) = arguments.split().ok_or(SYNTAX)?;
     let (first, second) = (find(context, first)?, find(context, second)?);
     let options = read_options(strings)?;
     let first = first.as_ref().map_or(&b""[..], |found| &found.value);

@@ -94,10 +94,7 @@ pub(super) fn set(
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
-    let mut strings = arguments.iter();
-    let (Some(key), Some(value)) = (strings.next(), strings.next()) else {
-        return Err(SYNTAX.into());
-    };
+    let ([key, value], strings) = arguments.split().ok_or(SYNTAX)?;
     if strings.len() == 0 {
         return put(context, key, value, Meta::NONE, Presence::Any, output);
     }

@@ -204,12 +204,6 @@ impl Failures {
     }
 }
 
-impl std::fmt::Debug for Failures {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Failures").finish_non_exhaustive()
-    }
-}
-
 impl State {
     /// Returns the hash under which the failures of an attempt are counted.
     fn count_of(&mut self, guess: &Guess, now: Instant) -> u64 {

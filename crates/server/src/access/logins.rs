@@ -159,7 +159,6 @@ impl fmt::Debug for Attempt {
 }
 
 /// Logins of a server with users.
-#[derive(Debug)]
 pub(crate) struct Logins {
     failures: Failures,
     lines: LogLimit,

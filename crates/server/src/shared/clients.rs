@@ -136,12 +136,6 @@ impl Visit {
     }
 }
 
-impl fmt::Debug for Visit {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Visit").finish_non_exhaustive()
-    }
-}
-
 impl Clients {
     /// Sets how event loops are reached.
     pub(crate) fn set_send(

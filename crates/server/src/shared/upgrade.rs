@@ -4,13 +4,11 @@
 use crate::access::logins::Peer;
 use crate::ops::budget::{Budget, Charge};
 use rustix::fd::OwnedFd;
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use tls::Session as TlsSession;
 
 /// A connection that is handed over.
-#[derive(Debug)]
 pub struct UpgradedConnection {
     /// Its socket, in non-blocking mode.
     pub socket: OwnedFd,
@@ -51,12 +49,6 @@ impl Resume {
     /// Serves the next requests of a connection as those of one that was not handed over.
     pub fn resume(self, connection: ResumedConnection) {
         (self.0)(connection);
-    }
-}
-
-impl fmt::Debug for Resume {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Resume").finish_non_exhaustive()
     }
 }
 

@@ -136,12 +136,6 @@ pub(crate) struct Events {
     send: OnceLock<Box<Send>>,
 }
 
-impl fmt::Debug for Events {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Events").field(&self.chosen).finish()
-    }
-}
-
 impl Events {
     /// Returns whether any events are sent.
     #[inline]

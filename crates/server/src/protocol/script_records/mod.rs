@@ -707,15 +707,6 @@ impl ScriptRecords {
     }
 }
 
-impl std::fmt::Debug for ScriptRecords {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("ScriptRecords")
-            .field("thread", &self.thread)
-            .finish_non_exhaustive()
-    }
-}
-
 /// Returns the most bytes that an operation may return. A value that is only lent to the function
 /// takes no memory here: the extension has a limit of its own.
 fn bytes_max(operation: &Operation<'_>, limit: &ReplyLimit<'_>) -> usize {

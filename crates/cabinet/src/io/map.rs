@@ -223,7 +223,8 @@ impl Map {
     }
 
     /// Maps the written bytes of `file`, whose map this is, for reading only, at the same address.
-    /// Those that are in memory stay there, and no others are read. Does nothing before there was an appender, or while a writer exists.
+    /// Those that are in memory stay there, and no others are read. Does nothing before there was
+    /// an appender, or while a writer exists.
     pub(super) fn freeze(&self, file: &fs::File) {
         let had_appender = self.0.appender_taken.load(Ordering::Acquire);
         let is_written_to = self.0.writers.load(Ordering::Acquire) > 0;

@@ -70,7 +70,7 @@ pub(crate) struct Connection {
     sent: usize,
     pub(crate) stage: Stage,
     /// `output` must not be sent before this is resolved.
-    pub(crate) pending_reply: Option<PendingReply>,
+    pub(crate) pending_reply: Option<Box<PendingReply>>,
     /// The client has ended its stream.
     pub(crate) ended: bool,
     /// The socket has failed.
@@ -89,8 +89,8 @@ pub(crate) struct Connection {
     pub(crate) reply: Option<Pace>,
     /// Time since which a request waits for the server.
     waits_since: Instant,
-    /// Time that the server has taken for the present request before.
-    taken: Taken,
+    /// Time that the server has taken for the present request before, if any.
+    taken: Option<Box<Taken>>,
     /// The request in the pool is a part of an upload.
     is_uploading: bool,
     /// The request in the pool is the next piece of a large reply.
@@ -140,7 +140,7 @@ impl Connection {
             request: None,
             reply: None,
             waits_since: shared.started,
-            taken: Taken::default(),
+            taken: None,
             is_uploading: false,
             is_downloading: false,
             is_there: None,
@@ -347,13 +347,13 @@ impl Connection {
     /// Returns the time that the server has taken for the present request before.
     #[inline]
     pub(crate) fn taken(&mut self) -> &mut Taken {
-        &mut self.taken
+        self.taken.get_or_insert_default()
     }
 
     /// Returns the time that the server has taken for the request, which ends.
     #[inline]
     pub(crate) fn end_taken(&mut self) -> Taken {
-        std::mem::take(&mut self.taken)
+        self.taken.take().map_or_else(Taken::default, |taken| *taken)
     }
 
     /// Returns whether the connection can be closed: nothing is expected from the client or to be
@@ -421,15 +421,14 @@ impl Connection {
         let before = self.unsealed_bytes();
         let first = FirstAcknowledgement { at: before + acknowledgement.at, ..acknowledgement };
         // Replies that are pending already come first.
-        let (since, acknowledgement) = self.pending_reply.map_or((now, first), |pending_reply| {
-            (pending_reply.since, pending_reply.acknowledgement)
-        });
-        self.pending_reply = Some(PendingReply { point, since, acknowledgement });
+        let fresh = || Box::new(PendingReply { point, since: now, acknowledgement: first });
+        self.pending_reply.get_or_insert_with(fresh).point = point;
     }
 
     /// Replaces the first pending acknowledgement, and everything after it, with a refusal.
     pub(crate) fn refuse_pending(&mut self) {
-        let Some(PendingReply { acknowledgement, .. }) = self.pending_reply.take() else { return };
+        let Some(pending) = self.pending_reply.take() else { return };
+        let acknowledgement = pending.acknowledgement;
         self.output.drain(..self.sent);
         self.sent = 0;
         self.output.truncate(acknowledgement.at);

@@ -385,9 +385,8 @@ impl EventLoop {
         {
             self.state.pending_replies.pop_front();
             if let Some(connection) = self.connections.get_mut(token)
-                && let Some(pending) = connection.pending_reply.filter(|held| held.point == point)
+                && let Some(pending) = connection.pending_reply.take_if(|held| held.point == point)
             {
-                connection.pending_reply = None;
                 let wait = self.state.now.saturating_duration_since(pending.since);
                 self.state.counters.acknowledgement.add(wait, 1);
                 if self.state.shared.slow_log.is_slow(wait) {
@@ -416,7 +415,8 @@ impl EventLoop {
         let Some(semi_sync) = state.shared.replication.semi_sync() else { return };
         let now = state.now;
         let mut is_late = |&(point, token): &(AcknowledgementPoint, Token)| {
-            let held = connections.get_mut(token).and_then(|connection| connection.pending_reply);
+            let held = connections.get_mut(token);
+            let held = held.and_then(|connection| connection.pending_reply.as_ref());
             held.is_some_and(|held| {
                 !semi_sync.is_confirmed(point.confirmed_us)
                     && now.saturating_duration_since(held.since) > semi_sync.timeout()

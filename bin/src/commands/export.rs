@@ -75,7 +75,7 @@ impl Export {
         if is_server && !Path::new(&self.database).exists() {
             return Err(wrong_command_line(format_args!(
                 "{} is a server, and export reads a database: {OF_SERVER}",
-                self.database
+                RedisUrl::without_login(&self.database)
             )));
         }
         if let Some(url) = &self.to {

@@ -140,8 +140,9 @@ impl Import {
         for file in self.files.iter().filter_map(|file| file.to_str()) {
             if let Some(url) = meant(file) {
                 return Err(wrong_command_line(format_args!(
-                    "there is no file {file}: a running server is named by its URL, {url}, with TLS \
-                     rediss://"
+                    "there is no file {}: a running server is named by its URL, {url}, with TLS \
+                     rediss://",
+                    RedisUrl::without_login(file)
                 )));
             }
         }
@@ -149,7 +150,7 @@ impl Import {
             return Err(wrong_command_line(format_args!(
                 "{} is not the name of a database: a running server is named by its URL, {url}, into \
                  which the records of another server are imported; {FILES_INTO_SERVER}",
-                self.into
+                RedisUrl::without_login(&self.into)
             )));
         }
         let mut urls = self.files.iter().filter_map(|file| file.to_str());

@@ -36,22 +36,28 @@ impl RedisUrl {
         SCHEMES.iter().any(|scheme| text.starts_with(scheme))
     }
 
+    /// Returns the end of a text that may be such a URL, without the login in it.
+    pub(crate) fn without_login(text: &str) -> &str {
+        text.rsplit_once('@').map_or(text, |(_, place)| place)
+    }
+
     /// Returns the URL that a text without one may stand for: a host with a port, or another URL.
+    /// Shows no password.
     pub(crate) fn meant_by(text: &str) -> Option<String> {
         if let Some((_, rest)) = text.split_once("://") {
-            let host = rest.split('/').next().unwrap_or_default();
+            let host = Self::without_login(rest.split('/').next().unwrap_or_default());
             return (!Self::is_url(text)).then(|| format!("redis://{host}"));
         }
         let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
         let is_address = matches!(port, Some(Ok(_))) && !text.contains(['/', '#']);
-        is_address.then(|| format!("redis://{text}"))
+        is_address.then(|| format!("redis://{}", Self::without_login(text)))
     }
 
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let is_tls = text.starts_with(SCHEMES[1]);
         let rest = text.strip_prefix(SCHEMES[usize::from(is_tls)]).unwrap_or(text);
         // An error shows no password.
-        let shown = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+        let shown = Self::without_login(rest);
         let wrong = || format!("{shown:?} is not the end of a URL of the form {FORM}");
         let (place, database) = rest.split_once('/').unwrap_or((rest, ""));
         ensure!(Self::is_url(text) || !text.contains("://"), wrong());

@@ -371,9 +371,6 @@ impl Settings {
             credentials: self.master_credentials.clone(),
             allows_plain_login: self.master_plain_login.unwrap_or_default(),
         };
-        if let Some(master) = config.own_master() {
-            return Err(wrong("master", server::Error::OwnMaster(master.clone()).to_string()));
-        }
         if let Some(path) = &self.master_credentials {
             client::Credentials::read(path).map_err(invalid("master-credentials"))?;
             let following = &config.following;
@@ -519,7 +516,7 @@ pub(super) fn invalid<E: Into<anyhow::Error>>(setting: &'static str) -> impl FnO
 }
 
 /// Returns the error of a setting that is wrong by itself, or together with another one.
-fn wrong(setting: impl Into<Cow<'static, str>>, what: impl Into<String>) -> Invalid {
+pub(super) fn wrong(setting: impl Into<Cow<'static, str>>, what: impl Into<String>) -> Invalid {
     Invalid { setting: setting.into(), what: what.into(), is_by_itself: true }
 }
 

@@ -2,8 +2,9 @@
 //! so that an error has the line of its setting.
 
 use super::Settings;
-use super::configure::{Invalid, Shares, invalid};
+use super::configure::{Invalid, Shares, invalid, wrong};
 use super::database_name::DatabaseName;
+use super::value;
 use crate::errors::{
     is_no_socket, require_database, require_files_of, require_folder_of, require_writable,
 };
@@ -13,7 +14,7 @@ use anyhow::{Context, Result};
 use cabinet::legacy::is_legacy;
 use cabinet::name::Specification;
 use rustix::io::Errno;
-use server::Endpoint;
+use server::{Endpoint, Error};
 use std::io;
 use std::net::{TcpListener, ToSocketAddrs};
 use std::os::unix::net::SocketAddr;
@@ -45,6 +46,11 @@ impl Settings {
         if !systemd::hands_sockets_over() {
             for endpoint in self.endpoints() {
                 let setting = if endpoint.port().is_some() { "host" } else { "unix" };
+                if let Some(value::Server(master)) = &self.master
+                    && endpoint.is_reached_at(&master.host, master.port)
+                {
+                    return Err(wrong("master", Error::OwnMaster(master.clone()).to_string()));
+                }
                 check_endpoint(&endpoint).map_err(invalid(setting))?;
             }
         }

@@ -321,6 +321,7 @@ impl FromStr for Host {
                 "it is a port without a host: give {port} as the setting port, and leave host out \
                  for this machine alone"
             )),
+            Some("") => Err(format!("it ends with a colon: give {host}")),
             Some(port) => {
                 Err(format!("it has a port: give {host} as host, and {port} as the setting port"))
             }
@@ -655,6 +656,7 @@ mod tests {
             ("127.0.0.1:1", "give 127.0.0.1 as host, and 1 as"),
             ("[::1]:1", "give ::1 as host, and 1 as"),
             ("[::1]", "it has brackets: give ::1"),
+            ("db:", "it ends with a colon: give db"),
             (":1", "it is a port without a host: give 1 as the setting port"),
             ("http://h", "it is a URL"),
             ("./tyrant.sock", "the setting unix listens on a Unix socket"),

@@ -232,7 +232,7 @@ fn follow_warns_of_a_ring_in_which_nobody_writes() {
 }
 
 #[test]
-fn a_server_that_is_told_to_follow_itself_stops_with_the_reason() {
+fn a_server_that_is_told_to_follow_itself_logs_the_reason() {
     for (options, reason) in [
         (
             &["--update-log", "ulog"][..],

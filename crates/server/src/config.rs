@@ -9,7 +9,7 @@ use crate::{
 };
 use cabinet::UsableMemory;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,26 +43,32 @@ impl Endpoint {
         }
     }
 
-    /// Returns whether a connection to `host` and `port` reaches this endpoint. No name but
-    /// `localhost` is looked up.
-    fn is_reached_at(&self, host: &str, port: u16) -> bool {
+    /// Returns whether a connection to `host` and `port` certainly reaches this endpoint. No name
+    /// but `localhost` is looked up, and the addresses of the machine are not: they may move to
+    /// another one.
+    pub fn is_reached_at(&self, host: &str, port: u16) -> bool {
         let own = match self {
             _ if port == 0 || self.port() != Some(port) => return false,
-            Self::Loopback { .. } => Some("localhost"),
-            Self::Tcp { host, .. } => host.as_deref(),
+            Self::Loopback { .. } => addresses("localhost"),
+            Self::Tcp { host: None, .. } => UNSPECIFIED.to_vec(),
+            Self::Tcp { host: Some(own), .. } if own == host => return true,
+            Self::Tcp { host: Some(own), .. } => addresses(own),
             Self::Unix(_) => return false,
         };
-        let (own, asked) = (own.unwrap_or("::"), addresses(host));
-        let is_of_machine = |address: &IpAddr| UdpSocket::bind((*address, 0)).is_ok();
-        own == host
-            || match addresses(own)[..] {
-                [all] if all.is_unspecified() => asked
-                    .iter()
-                    .any(|address| (all.is_ipv6() || address.is_ipv4()) && is_of_machine(address)),
-                ref own => own.iter().any(|address| asked.contains(address)),
-            }
+        let asked = addresses(host);
+        let is_own = |asked: &IpAddr| {
+            own.iter().any(|own| {
+                let is_local = asked.is_loopback() && own.is_ipv6() == asked.is_ipv6();
+                own == asked || own.is_unspecified() && is_local
+            })
+        };
+        !asked.is_empty() && asked.iter().all(is_own)
     }
 }
+
+/// Addresses that stand for all of the machine.
+const UNSPECIFIED: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
 
 /// Returns the addresses of a host that are known without a lookup.
 fn addresses(host: &str) -> Vec<IpAddr> {
@@ -218,7 +224,7 @@ impl Config {
     }
 
     /// Returns the master to follow if its address is one of this server.
-    pub fn own_master(&self) -> Option<&Master> {
+    pub(crate) fn own_master(&self) -> Option<&Master> {
         let tls = self.tls.iter().flat_map(|tls| &tls.listen);
         let mut own = self.listen.iter().chain(tls);
         let master = self.following.master.as_ref()?;
@@ -343,6 +349,34 @@ impl ColdReads {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_endpoint_is_reached_where_the_address_certainly_is_its_own() {
+        let tcp = |host: Option<&str>| Endpoint::Tcp { host: host.map(str::to_owned), port: 7 };
+        for (endpoint, host, is_reached) in [
+            (Endpoint::Loopback { port: 7 }, "127.0.0.1", true),
+            (Endpoint::Loopback { port: 7 }, "::1", true),
+            (Endpoint::Loopback { port: 7 }, "localhost", true),
+            (Endpoint::Loopback { port: 7 }, "127.0.0.2", false),
+            (tcp(None), "127.0.0.2", true),
+            (tcp(None), "localhost", true),
+            (tcp(Some("0.0.0.0")), "127.0.0.1", true),
+            // Another server may listen with the other version of IP.
+            (tcp(Some("0.0.0.0")), "::1", false),
+            (tcp(Some("0.0.0.0")), "localhost", false),
+            (tcp(Some("::")), "::1", true),
+            (tcp(Some("::")), "127.0.0.1", false),
+            // An address of this machine may be that of another one tomorrow.
+            (tcp(Some("0.0.0.0")), "192.0.2.1", false),
+            (tcp(Some("192.0.2.1")), "192.0.2.1", true),
+            (tcp(Some("db.example.com")), "db.example.com", true),
+            (tcp(Some("db.example.com")), "192.0.2.1", false),
+            (Endpoint::Unix("s".into()), "localhost", false),
+        ] {
+            assert_eq!(endpoint.is_reached_at(host, 7), is_reached, "{endpoint} {host}");
+            assert!(!endpoint.is_reached_at(host, 8));
+        }
+    }
 
     #[test]
     fn limits_follow_the_memory_within_their_bounds() {

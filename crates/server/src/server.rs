@@ -138,6 +138,9 @@ impl Handle {
 impl Server {
     /// Binds to all endpoints of `config`. Clients that connect before [`Server::run`] wait for it.
     pub fn bind(config: Config, database: Database) -> Result<Self> {
+        if let Some(master) = config.own_master() {
+            return Err(Error::OwnMaster(master.clone()));
+        }
         let is_optional = config.tls.as_ref().is_some_and(|tls| tls.is_optional);
         let beginning = if is_optional { Beginning::Either } else { Beginning::Plain };
         let open = config.listen.iter().map(|endpoint| (endpoint, beginning));

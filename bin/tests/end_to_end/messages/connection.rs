@@ -133,6 +133,8 @@ fn servers_where_files_are_meant() {
         ),
         ("tyrant export HERE", 2, &["HERE is a server, and export reads a database: COPY"]),
         ("tyrant export redis://HERE", 2, &["redis://HERE is a server", "COPY"]),
+        // Without the password.
+        ("tyrant export redis://ann:secret@HERE", 2, &["tyrant: HERE is a server", "COPY"]),
         ("tyrant export --server HERE", 2, &["tip: COPY"]),
         (
             "tyrant export no.tch --to http://h",

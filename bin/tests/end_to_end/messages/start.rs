@@ -377,7 +377,7 @@ fn a_server_does_not_follow_itself() {
             &["localhost:FREE OWN"],
         ),
         ("tyrant serve * --port FREE --server-id 1 --master [::1]:FREE", 2, &["[::1]:FREE OWN"]),
-        ("tyrant serve * --port FREE --host :: --server-id 1 --master 127.0.0.1:FREE", 2, &["OWN"]),
+        ("tyrant serve * --port FREE --host :: --server-id 1 --master [::1]:FREE", 2, &["OWN"]),
         (
             "tyrant serve * --port FREE --host a.invalid --server-id 1 --master a.invalid:FREE",
             2,

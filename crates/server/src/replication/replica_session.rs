@@ -103,7 +103,8 @@ impl ReplicaSession<'_> {
     fn same_id(&self, server_id: u32, identity: Option<String>) -> End {
         let own = self.served.update_log.as_ref().and_then(|log| log.identity());
         if identity.is_some() && identity == own {
-            return End::Halted(
+            // The address may move to another machine.
+            return End::Lost(
                 "it is this server itself, by the identity of its update log: name the server to \
                  follow, or no master"
                     .into(),

@@ -218,9 +218,6 @@ impl Shared {
         if takes_id && id == 0 {
             return Err(Error::ServerId(server_id));
         }
-        if let Some(master) = config.own_master() {
-            return Err(Error::OwnMaster(master.clone()));
-        }
         let log = match config.update_log.clone() {
             None => None,
             Some(settings) => {

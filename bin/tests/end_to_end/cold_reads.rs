@@ -169,3 +169,38 @@ fn reads_go_on_while_calls_leave_the_loop_and_clients_leave() {
         }
     }
 }
+
+#[test]
+fn a_request_behind_a_call_or_a_durable_change_is_read_for_a_lone_client() {
+    for (way, _) in ways() {
+        let script = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(script.path(), "function quick() return 'done' end").expect("a script");
+        let script = script.path().display().to_string();
+        let options = ["--cold-reads", way, "--script", &script];
+        let server = cold("tch#durability=always", &options);
+        let mut client = server.connect();
+        for number in (0..RECORDS).step_by(101) {
+            let call = b"\xc8\x68\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0\0quick";
+            let get = format!("get {}\r\n", key(number));
+            let reply = [b"\0\0\0\0\x04done", (found(number) + "END\r\n").as_bytes()].concat();
+            exchange(&mut client, [call, get.as_bytes()].concat(), reply);
+            let get = format!("set k 0 0 1\r\nv\r\nget {}\r\n", key(number + 1));
+            exchange(&mut client, get, format!("STORED\r\n{}END\r\n", found(number + 1)));
+        }
+    }
+}
+
+#[test]
+fn long_values_that_are_not_in_memory_are_read_by_the_pool() {
+    for (way, _) in ways() {
+        let mut server = cold("tch", &["--cold-reads", way]);
+        let long = "x".repeat(5 << 20);
+        let set = format!("set long 0 0 {}\r\n{long}\r\n", long.len());
+        server.exchange(set, "STORED\r\n");
+        forget(&mut server);
+        let expected = format!("VALUE long 0 {}\r\n{long}\r\nEND\r\n", long.len());
+        server.exchange("get long\r\n", expected);
+        assert!(count(&server, "requests_pooled") > 0);
+        assert!(count(&server, "requests_awaiting_reads") < 3);
+    }
+}

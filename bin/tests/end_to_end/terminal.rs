@@ -9,12 +9,14 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 /// A program on a terminal of 80 columns and 24 rows.
 pub(crate) struct Terminal {
     pub(crate) program: Child,
     terminal: File,
     shown: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
 }
 
 impl Terminal {
@@ -43,17 +45,17 @@ impl Terminal {
             .spawn()
             .expect("the program starts");
         let terminal = File::from(terminal);
-        let mut reader = terminal.try_clone().expect("a copy");
+        let mut source = terminal.try_clone().expect("a copy");
         let shown = Arc::<Mutex<Vec<u8>>>::default();
         let output = Arc::clone(&shown);
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             // It fails when the program has ended.
-            while let Ok(length @ 1..) = reader.read(&mut bytes) {
+            while let Ok(length @ 1..) = source.read(&mut bytes) {
                 output.lock().extend_from_slice(&bytes[..length]);
             }
         });
-        Self { program, terminal, shown }
+        Self { program, terminal, shown, reader }
     }
 
     /// Types keys.
@@ -94,8 +96,12 @@ impl Terminal {
         modes.contains(LocalModes::ECHO)
     }
 
+    /// Waits for the end of the program. All that it has shown is there then.
     pub(crate) fn end(&mut self) -> ExitStatus {
-        wait_for("the end of the program", || self.program.try_wait().expect("its state"))
+        let end =
+            wait_for("the end of the program", || self.program.try_wait().expect("its state"));
+        wait_for("its last output", || self.reader.is_finished().then_some(()));
+        end
     }
 }
 

@@ -24,8 +24,8 @@ pub(super) struct Miss {
 struct Misses {
     /// The thread has a ring.
     are_noted: Cell<bool>,
-    /// The present operation is repeated, after what it had missed was read.
-    is_repeated: Cell<bool>,
+    /// Records that the present operation finds in memory because they were read for it.
+    repeated: Cell<usize>,
     reads: RefCell<Vec<Miss>>,
 }
 
@@ -33,7 +33,7 @@ thread_local! {
     static MISSES: Misses = const {
         Misses {
             are_noted: Cell::new(false),
-            is_repeated: Cell::new(false),
+            repeated: Cell::new(0),
             reads: RefCell::new(Vec::new()),
         }
     };
@@ -65,9 +65,14 @@ pub(super) fn note(file: &Arc<fs::File>, offset: u64, bytes: usize) {
     });
 }
 
-/// Returns whether misses are noted.
-pub(super) fn are_there() -> bool {
-    MISSES.with(|misses| !misses.reads.borrow().is_empty())
+/// Returns the number of misses that are noted.
+pub(super) fn count() -> usize {
+    MISSES.with(|misses| misses.reads.borrow().len())
+}
+
+/// Removes the misses that are noted.
+pub(super) fn forget() {
+    MISSES.with(|misses| misses.reads.borrow_mut().clear());
 }
 
 /// Removes the misses that are noted, calling `take` with them.
@@ -75,16 +80,21 @@ pub(super) fn take<T>(take: impl FnOnce(std::vec::Drain<'_, Miss>) -> T) -> T {
     MISSES.with(|misses| take(misses.reads.borrow_mut().drain(..)))
 }
 
-/// Calls `operation` as one that is repeated, after what it had missed was read.
-pub(super) fn repeat<T>(operation: impl FnOnce() -> T) -> T {
-    MISSES.with(|misses| misses.is_repeated.set(true));
+/// Calls `operation` as one that is repeated, after `count` reads that it had missed.
+pub(super) fn repeat<T>(count: usize, operation: impl FnOnce() -> T) -> T {
+    MISSES.with(|misses| misses.repeated.set(count));
     let result = operation();
-    MISSES.with(|misses| misses.is_repeated.set(false));
+    MISSES.with(|misses| misses.repeated.set(0));
     result
 }
 
-/// Returns whether the bytes that the present operation finds in memory were read for it.
+/// Returns whether a record that is found in memory was read for the present operation: it is one
+/// of the first, as many as were missed.
 #[cold]
-pub(crate) fn is_repeated() -> bool {
-    MISSES.with(|misses| misses.is_repeated.get())
+pub(crate) fn was_missed() -> bool {
+    MISSES.with(|misses| {
+        let left = misses.repeated.get();
+        misses.repeated.set(left.saturating_sub(1));
+        left > 0
+    })
 }

@@ -30,7 +30,7 @@ pub use faulty::FaultyStorage;
 pub use map::Map;
 pub(crate) use map::{AppendBlock, Appender, page_bytes, prefetch};
 pub(crate) use memory::MemoryStorage;
-pub(crate) use misses::is_repeated;
+pub(crate) use misses::was_missed;
 pub(crate) use missing::Missing;
 pub(crate) use open_blocks::OPEN_BLOCKS_MAX;
 pub use overlay::OverlayStorage;

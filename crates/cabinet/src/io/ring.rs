@@ -16,7 +16,8 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Longest read that a try to read from the page cache begins as a whole, in bytes.
 const BEGUN_BYTES_MAX: usize = 64 << 10;
@@ -24,12 +25,32 @@ const BEGUN_BYTES_MAX: usize = 64 << 10;
 /// Most reads that are under way.
 const READS_MAX: u32 = 256;
 
+/// Areas into which reads are copied. Each ring has one, so that few processors share one.
+const AREAS: usize = 16;
+
+/// Number of rings that were made.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the memory of all areas, which is kept for ever: the kernel may write into it after a
+/// ring was dropped. An area that is not used takes none.
+fn scratch() -> io::Result<&'static MmapRaw> {
+    static SCRATCH: OnceLock<MmapRaw> = OnceLock::new();
+    if SCRATCH.get().is_none() {
+        let map = MmapOptions::new().len(AREAS * READ_BYTES_MAX).map_anon()?;
+        // Another thread may have been faster.
+        let _ = SCRATCH.set(map.into());
+    }
+    SCRATCH.get().ok_or_else(|| io::Error::other("no memory for reads"))
+}
+
 /// Reads of one thread. It can be watched: its descriptor is ready once reads have ended.
 pub struct Ring {
     ring: IoUring,
     signal: OwnedFd,
     /// Bytes into which all reads are copied, and that nobody reads.
-    scratch: Arc<MmapRaw>,
+    scratch: &'static MmapRaw,
+    /// Its beginning in `scratch`, of [`READ_BYTES_MAX`] bytes.
+    offset: usize,
     /// Files of the reads that are not submitted yet, in their order.
     files: VecDeque<Arc<fs::File>>,
     /// Reads of which the end was not taken.
@@ -42,7 +63,8 @@ impl Ring {
     /// does not let this process have a ring.
     pub fn new() -> io::Result<Self> {
         let signal = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        let scratch = MmapRaw::from(MmapOptions::new().len(READ_BYTES_MAX).map_anon()?);
+        let scratch = scratch()?;
+        let offset = COUNT.fetch_add(1, Ordering::Relaxed) % AREAS * READ_BYTES_MAX;
         let mut builder = IoUring::builder();
         // The completions wait for this thread to ask for them: nothing interrupts it.
         builder.setup_single_issuer().setup_defer_taskrun().setup_cqsize(2 * READS_MAX).dontfork();
@@ -50,13 +72,18 @@ impl Ring {
         ring.submitter().register_eventfd(signal.as_raw_fd())?;
         misses::set_noted(true);
         let files = VecDeque::new();
-        Ok(Self { ring, signal, scratch: Arc::new(scratch), files, under_way: 0 })
+        Ok(Self { ring, signal, scratch, offset, files, under_way: 0 })
     }
 
-    /// Returns whether operations of this thread have missed bytes since the last call of
-    /// [`Self::queue`].
-    pub fn has_missed(&self) -> bool {
-        misses::are_there()
+    /// Returns how often operations of this thread have missed bytes since the last call of
+    /// [`Self::queue`] or [`Self::forget_missed`].
+    pub fn missed() -> usize {
+        misses::count()
+    }
+
+    /// Forgets the bytes that operations of this thread have missed.
+    pub fn forget_missed() {
+        misses::forget();
     }
 
     /// Queues the reads that operations of this thread have missed since the last call, under a
@@ -75,13 +102,12 @@ impl Ring {
                     continue;
                 }
                 let Some(file) = file.upgrade() else { continue };
-                let length = u32::try_from(bytes.min(self.scratch.len())).unwrap_or(u32::MAX);
-                let read =
-                    opcode::Read::new(Fd(file.as_raw_fd()), self.scratch.as_mut_ptr(), length);
+                let length = u32::try_from(bytes.min(READ_BYTES_MAX)).unwrap_or(u32::MAX);
+                let area = self.scratch.as_mut_ptr().wrapping_add(self.offset);
+                let read = opcode::Read::new(Fd(file.as_raw_fd()), area, length);
                 let read = read.offset(offset).build().user_data(tag);
-                // SAFETY: the file is in `files` until the kernel has its own reference. `scratch`
-                // has `length` bytes, which no reference borrows, and is kept while reads are under
-                // way, also behind a drop.
+                // SAFETY: the file is in `files` until the kernel has its own reference. The area
+                // has `length` bytes, which no reference borrows, and is never freed.
                 let pushed = unsafe { self.ring.submission().push(&read) };
                 if pushed.is_err() {
                     // There is an entry for each read that may be under way.
@@ -128,9 +154,9 @@ impl Ring {
         Some((ended.user_data(), ended.result() >= 0))
     }
 
-    /// Repeats an operation on the reads that it had missed.
-    pub fn repeat<T>(operation: impl FnOnce() -> T) -> T {
-        misses::repeat(operation)
+    /// Repeats an operation that had missed bytes `missed` times.
+    pub fn repeat<T>(missed: usize, operation: impl FnOnce() -> T) -> T {
+        misses::repeat(missed, operation)
     }
 }
 
@@ -142,11 +168,8 @@ impl AsFd for Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
+        // The kernel ends the reads that are under way some time later.
         misses::set_noted(false);
-        if self.under_way > 0 {
-            // The kernel ends them some time later.
-            std::mem::forget(Arc::clone(&self.scratch));
-        }
     }
 }
 
@@ -218,8 +241,8 @@ mod tests {
         assert!(!is_cached(&*file, &mut first, 8192));
         assert!(!is_cached(&*file, &mut second, 20_000));
         // The last one is waited for.
-        assert_eq!((ring.has_missed(), ring.queue(7)), (true, 1));
-        assert_eq!((ring.has_missed(), ring.queue(8)), (false, 0));
+        assert_eq!((Ring::missed(), ring.queue(7)), (2, 1));
+        assert_eq!((Ring::missed(), ring.queue(8)), (0, 0));
         assert!(ring.has_queued());
         assert_eq!(ends(&mut ring, 1), [(7, true)]);
         assert!(!ring.has_queued() && !ring.is_busy());
@@ -230,7 +253,7 @@ mod tests {
             assert_eq!(ends(&mut ring, 1), [(7, true)]);
         }
         assert_eq!((first[0], second[0], second[7999]), (2, 4, 6));
-        assert!(!ring.has_missed());
+        assert_eq!(Ring::missed(), 0);
     }
 
     #[test]
@@ -240,13 +263,13 @@ mod tests {
         let file = cold_file(folder.path());
         assert!(!is_cached(&*file, &mut [0; 100], 0));
         drop(file);
-        assert_eq!((ring.has_missed(), ring.queue(1)), (true, 0));
+        assert_eq!((Ring::missed(), ring.queue(1)), (1, 0));
         assert!(!ring.has_queued());
         drop(ring);
         std::fs::remove_file(folder.path().join("cold")).unwrap();
         let file = cold_file(folder.path());
         assert!(!is_cached(&*file, &mut [0; 100], 0));
-        assert!(!misses::are_there());
+        assert_eq!(misses::count(), 0);
     }
 
     #[test]
@@ -262,7 +285,7 @@ mod tests {
             // A long miss is several reads, of which a limited number is noted.
             misses::note(&directory, number << 32, 65 * READ_BYTES_MAX);
             queued += ring.queue(number);
-            assert!(!ring.has_missed());
+            assert_eq!(Ring::missed(), 0);
         }
         assert_eq!(queued, READS_MAX as usize);
         assert_eq!(ends(&mut ring, queued).iter().filter(|(_, is_read)| *is_read).count(), 0);
@@ -287,9 +310,21 @@ mod tests {
     }
 
     #[test]
-    fn repetitions_are_marked() {
-        assert!(!misses::is_repeated());
-        assert!(Ring::repeat(misses::is_repeated));
-        assert!(!misses::is_repeated());
+    fn as_many_records_as_were_missed_count_as_read() {
+        assert!(!misses::was_missed());
+        let count = || (0..5).filter(|_| misses::was_missed()).count();
+        assert_eq!(Ring::repeat(2, count), 2);
+        assert_eq!(Ring::repeat(7, count), 5);
+        assert!(!misses::was_missed());
+    }
+
+    #[test]
+    fn misses_can_be_forgotten() {
+        let Some(_ring) = ring() else { return };
+        let file = Arc::new(fs::File::open("/").unwrap());
+        misses::note(&file, 0, 1);
+        assert_eq!(Ring::missed(), 1);
+        Ring::forget_missed();
+        assert_eq!(Ring::missed(), 0);
     }
 }

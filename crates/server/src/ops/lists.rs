@@ -1,9 +1,9 @@
 //! Operations on the records under several keys.
 
 use super::decode::{Sender, row_to_store};
-use super::execute::{Executor, Outcome, Reply, Stop};
+use super::execute::{Executor, INLINE_REPLY_BYTES_MAX, Outcome, Reply, Stop};
 use crate::store::view::{KEYS_AHEAD_MAX, View};
-use cabinet::{Error, Meta, RecordRef, Side};
+use cabinet::{Error, Meta, RecordRef, Ring, Side};
 use std::ops::ControlFlow;
 use wire::binary::Strings;
 
@@ -46,7 +46,7 @@ pub(super) fn get_many<'k>(
                 .and_then(|()| take_any(get(executor, key, reply), reply)),
             group => get_group(executor, group, done, reply),
         };
-        if matches!(got, Err(Stop::Blocked)) {
+        if matches!(got, Err(Stop::Blocked)) && Ring::missed() > 0 {
             begin_reads(executor.store, group.iter().copied().chain(keys));
             return got;
         }
@@ -59,13 +59,24 @@ pub(super) fn get_many<'k>(
 const KEYS_READ_MAX: usize = 64;
 
 /// Begins to read the records of keys that are not in memory, and waits for none: a request that
-/// misses one is executed again, and is to miss no other then.
+/// misses one is executed again, and is to miss no other then. Those that are in memory are read in
+/// vain, so this ends when they have [`INLINE_REPLY_BYTES_MAX`].
 #[cold]
 pub(crate) fn begin_reads<'k>(store: &View, keys: impl Iterator<Item = &'k [u8]>) {
     let keys: Vec<&[u8]> = keys.take(KEYS_READ_MAX).collect();
+    let mut bytes = 0;
     for group in keys.chunks(KEYS_AHEAD_MAX) {
         // The failures are those of the request.
-        let _ = store.read_each(group, |_| ControlFlow::Continue(()));
+        let _ = store.read_each(group, |found| {
+            bytes += found.ok().flatten().map_or(0, |entry| entry.value.len());
+            match bytes <= INLINE_REPLY_BYTES_MAX {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        if bytes > INLINE_REPLY_BYTES_MAX {
+            return;
+        }
     }
 }
 

@@ -65,9 +65,12 @@ impl<'i> Ahead<'i> {
     }
 
     /// Begins to read the records of the requests at the beginning of `input` that are not in
-    /// memory.
+    /// memory. Those of a user with rights to some keys have to wait for their turn.
     #[cold]
     pub(crate) fn begin_reads(context: &mut Context<'_>, input: &'i [u8]) {
+        if context.session.rights.is_some() {
+            return;
+        }
         let mut ahead = Self::new();
         ahead.decode(context, input);
         let keys = ahead.requests.iter().flatten().filter_map(|(request, _)| request.only_key());

@@ -8,7 +8,7 @@
 //! [`FirstRead`].
 
 use super::{Location, Segment, Segments};
-use crate::io::{is_repeated, is_unreadable, read_around};
+use crate::io::{is_unreadable, read_around, was_missed};
 use crate::log::error_at;
 use crate::log::record::{self, HEADER_BYTES_MAX, NotARecord, RECORD_BYTES_MIN, Record};
 use crate::log::scan::UNREADABLE;
@@ -225,7 +225,7 @@ fn with_file_record<T, const IS_NOTED: bool>(
         match check.decode(&buffer[..filled], segment, offset) {
             Ok(record) => {
                 // A record in memory costs no read, so its length is no evidence.
-                if wait == Wait::Block || is_repeated() {
+                if wait == Wait::Block || was_missed() {
                     segment.first_read.count_read();
                     if bytes.is_none() {
                         segment.first_read.learn(record.total);
@@ -252,6 +252,12 @@ fn with_file_record<T, const IS_NOTED: bool>(
                 if is_at_end {
                     return Err(Error::WouldBlock);
                 }
+            }
+            // Reading it takes long, also from memory.
+            Err(NotARecord::Short(needed))
+                if wait == Wait::Never && needed >= LARGE_RECORD_BYTES && needed <= left =>
+            {
+                return Err(Error::WouldBlock);
             }
             Err(NotARecord::Short(needed)) if needed > buffer.len() && needed <= left => {
                 buffer.resize(needed, 0);

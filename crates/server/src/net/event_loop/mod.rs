@@ -580,7 +580,7 @@ impl LoopState {
         let times_out = live.timeout().is_some()
             || live.idle_timeout().is_some()
             || self.shared.remote.is_some();
-        if self.has_calls() {
+        if self.has_calls() || self.ring.as_ref().is_some_and(Ring::has_queued) {
             Some(&NO_WAIT)
         } else if self.stop_at.is_some() {
             Some(&STOPPING_TICK)

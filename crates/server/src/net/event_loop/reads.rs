@@ -25,6 +25,8 @@ pub(crate) struct Reads {
     under_way: u16,
     /// Executions of the present request so far.
     executions: u8,
+    /// Records that it has missed in the last one.
+    missed: u8,
 }
 
 impl LoopState {
@@ -52,7 +54,8 @@ impl LoopState {
     ) -> bool {
         let Some(ring) = &mut self.ring else { return false };
         let executions = if request.start == 0 { connection.reads.executions } else { 0 };
-        if !ring.has_missed() || executions >= REPETITIONS_MAX {
+        if Ring::missed() == 0 || executions >= REPETITIONS_MAX {
+            Ring::forget_missed();
             return false;
         }
         if request.end < input.len() {
@@ -61,12 +64,13 @@ impl LoopState {
                 Context::new(&self.shared, false, &self.counters, session, descriptor);
             Ahead::begin_reads(&mut context, &input[request.end..]);
         }
+        let missed = u8::try_from(Ring::missed()).unwrap_or(u8::MAX);
         let under_way = ring.queue(token);
         if under_way == 0 {
             return false;
         }
         let under_way = u16::try_from(under_way).unwrap_or(u16::MAX);
-        connection.reads = Reads { under_way, executions: executions + 1 };
+        connection.reads = Reads { under_way, executions: executions + 1, missed };
         connection.begin_wait(self.now);
         connection.stage = Stage::Pooled;
         self.counters.count(Count::AwaitedReads);
@@ -79,8 +83,10 @@ impl EventLoop {
     pub(super) fn finish_reads(&mut self) {
         while let Some(ring) = &mut self.state.ring {
             if let Err(error) = ring.submit() {
-                tracing::error!("the ring of a loop has failed, its reads go to the pool: {error}");
-                return self.abandon_reads();
+                tracing::warn!("the ring of a loop has failed, it gets another one: {error}");
+                self.abandon_reads();
+                self.state.open_ring();
+                return;
             }
             while let Some(ring) = &mut self.state.ring
                 && let Some((token, is_read)) = ring.take_ended()
@@ -110,7 +116,8 @@ impl EventLoop {
             let waited = connection.end_wait(state.now);
             connection.taken().disk += waited;
             connection.stage = Stage::Open;
-            Ring::repeat(|| state.resume(token, connection));
+            let missed = usize::from(connection.reads.missed);
+            Ring::repeat(missed, || state.resume(token, connection));
             if connection.reads.under_way == 0 {
                 connection.reads.executions = 0;
             }

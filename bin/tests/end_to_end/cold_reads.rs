@@ -118,9 +118,11 @@ fn every_protocol_reads_what_is_not_in_memory() {
             exchange(&mut client, mget, format!("*2\r\n{}{}", bulk(3), bulk(1503)));
             let get = format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", key(1004));
             server.exchange(get, "HTTP/1.1 200 OK\r\n");
-            assert!(count(&server, counter) > 20, "{way} {kind}");
+            let waited = count(&server, counter);
+            assert!(waited > 20, "{way} {kind}: {waited}");
             if way == "ring" {
-                assert!(count(&server, "requests_pooled") < 5, "{kind}");
+                // One may also wait for a lock.
+                assert!(count(&server, "requests_pooled") < waited, "{kind}");
             }
         }
     }

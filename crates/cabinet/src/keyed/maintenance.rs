@@ -32,6 +32,13 @@ const MOVES_TIMES: u64 = 2;
 /// Shards that are merged between two checks of the memory of changes.
 const LOOK_SHARDS: usize = 64;
 
+/// Maximum number of entries of a shard that are passed over in search of a segment's records. The
+/// shard is locked meanwhile.
+const PASSED_ENTRIES_MAX: usize = 1 << 16;
+
+/// Maximum number of records of a segment that are found in this way, 4 bytes of memory each.
+const LIVE_RECORDS_MAX: usize = 1 << 17;
+
 /// Returns the most bytes of memory that an index with a budget of `bytes_max` may use if the disk
 /// has no space for its runs.
 pub(super) fn index_bytes_limit(bytes_max: u64) -> u64 {
@@ -94,6 +101,22 @@ impl<I: Index> Relocate for KeyedEngine<I> {
         let alive = self.alive_in(segment, known, spend)?;
         self.alive.lock().clone_from(&alive);
         Ok(alive.is_some() || !self.is_over_runs())
+    }
+
+    fn live_in(&self, segment: &Segment) -> Option<Vec<u32>> {
+        let mut offsets = Vec::new();
+        for number in 0..I::SHARDS {
+            let table = self.table(number);
+            let is_large = table.len() > PASSED_ENTRIES_MAX || offsets.len() > LIVE_RECORDS_MAX;
+            if is_large || table.run().is_some() {
+                return None;
+            }
+            let entries = table.entries().map(|(_, location)| location);
+            let own = entries.filter(|location| location.slot() == segment.slot);
+            offsets.extend(own.map(|location| location.offset() as u32));
+        }
+        offsets.sort_unstable();
+        Some(offsets)
     }
 
     fn forget_segment(&self, segment: &Segment) -> Result<u64> {
@@ -642,7 +665,7 @@ mod tests {
     use super::*;
     use crate::io::{FaultyStorage, Open, Storage};
     use crate::log::Usage;
-    use crate::{Clock, Engine, HashDatabase, Maintenance, Meta, RecordRef};
+    use crate::{Change, Clock, Engine, HashDatabase, Maintenance, Meta, RecordRef};
     use std::path::Path;
 
     const RECORDS: u32 = 300_000;
@@ -813,6 +836,74 @@ mod tests {
     }
 
     #[test]
+    fn the_index_names_the_live_records_of_a_segment_in_order() {
+        let database = open_segmented(&FaultyStorage::new());
+        let put = |number: u32| {
+            database.put(&number.to_be_bytes(), &[1; 100], Meta::NONE, Wait::Block).unwrap();
+        };
+        (0..5 * SEGMENT_BYTES / 100).for_each(put);
+        (0..5 * SEGMENT_BYTES / 100).filter(|number| number % 3 > 0).for_each(put);
+        let engine = database.engine();
+        let segments = engine.log.segments().in_order();
+        for segment in segments.iter().filter(|segment| segment.is_sealed()) {
+            let mut live = Vec::new();
+            let mut note = |offset, record: &Record<'_>, _: &[u8]| {
+                if engine.is_indexed(segment, segment.at(offset), record)? {
+                    live.push(offset as u32);
+                }
+                Ok(())
+            };
+            let mut scanner = segment.scanner(0, segment.bytes());
+            while matches!(scanner.next(&mut note), Ok(Ok(true))) {}
+            assert!(!live.is_empty());
+            assert_eq!(engine.live_in(segment), Some(live));
+        }
+    }
+
+    #[test]
+    fn removed_and_expired_records_stay_away_whichever_segment_is_compacted_first() {
+        const KEYS: [&[u8]; 2] = [b"removed", b"expired"];
+        let filling = || (0..SEGMENT_BYTES / 100).map(u32::to_be_bytes);
+        for is_oldest_first in [true, false] {
+            let storage = FaultyStorage::new();
+            let (clock, time) = Clock::manual(1000);
+            let open = |storage: &FaultyStorage| {
+                let segment_bytes = Some(SEGMENT_BYTES);
+                let options = Options { clock: clock.clone(), segment_bytes, ..Options::default() };
+                let storage = Arc::new(storage.clone());
+                HashDatabase::open_on(storage, Path::new("casket.tch"), &options, false).unwrap()
+            };
+            let database = open(&storage);
+            let put = |key: &[u8], meta| {
+                database.put(key, &[1; 100], meta, Wait::Block).unwrap();
+            };
+            KEYS.iter().for_each(|key| put(key, Meta::NONE));
+            filling().for_each(|key| put(&key, Meta::NONE));
+            put(b"expired", Meta { expires_at_ms: 2000, ..Meta::NONE });
+            let mut remove = |_: Option<RecordRef<'_>>| Change::Remove;
+            database.update(b"removed", Wait::Block, &mut remove).unwrap();
+            time.set(3000);
+            filling().for_each(|key| put(&[&key[..], b"more"].concat(), Meta::NONE));
+            database.run_maintenance().unwrap();
+            let log = &database.engine().log;
+            let mut sealed = log.segments().in_order();
+            sealed.retain(|segment| segment.is_sealed());
+            assert!(sealed.len() >= 2);
+            if !is_oldest_first {
+                sealed.reverse();
+            }
+            for segment in sealed {
+                log.compact(&segment, false, database.engine(), &|| true).unwrap();
+                let left = open(&storage.kill());
+                for key in KEYS {
+                    assert!(!left.read(key, Wait::Block, &mut |_| ()).unwrap());
+                }
+                assert_eq!(left.len(), u64::from(2 * (SEGMENT_BYTES / 100)));
+            }
+        }
+    }
+
+    #[test]
     fn an_emptied_segment_stays_until_what_was_moved_from_it_is_sealed() {
         let storage = FaultyStorage::new();
         let database = open_segmented(&storage);
@@ -824,7 +915,7 @@ mod tests {
                 let key = number.to_be_bytes();
                 database.put(&key, &[1; 100], Meta::NONE, Wait::Block).unwrap();
                 // The records that are left fill less than a quarter of a segment.
-                for _ in 0..9 {
+                for _ in 0..39 {
                     database.put(b"key", &[2; 100], Meta::NONE, Wait::Block).unwrap();
                 }
                 number += 1;
@@ -846,7 +937,7 @@ mod tests {
         let is_found =
             |number: &u32| left.read(&number.to_be_bytes(), Wait::Block, &mut |_| ()).unwrap();
         let durable = (0..records).take_while(is_found).count();
-        assert!(durable as u32 * 1500 > SEGMENT_BYTES, "{durable} of {records}");
+        assert!(durable as u32 * 6000 > SEGMENT_BYTES, "{durable} of {records}");
 
         // A round without a segment to compact does not leave one for the next.
         let reopened = open_segmented(&killed);

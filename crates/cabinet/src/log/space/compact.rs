@@ -10,12 +10,14 @@
 //! tombstones pile up because old segments have few dead bytes, the oldest segment is compacted.
 //!
 //! Work per reclaimed byte: with a share d of dead bytes, 1/d bytes are read and (1-d)/d written.
+//! Dead records of the oldest segment, which is usually the one, are not even looked at: they mask
+//! nothing, and the index names the others.
 
 use crate::log::record::Record;
 use crate::log::scan::{ScanError, UNWRITTEN};
 use crate::log::segments::{Location, Segment};
-use crate::log::{Log, RECORD_BATCH_BYTES, RecordBatch, error_at};
-use crate::{Error, Result};
+use crate::log::{Check, Log, RECORD_BATCH_BYTES, RecordBatch, error_at, with_record};
+use crate::{Error, Result, Wait};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -26,6 +28,10 @@ const EMPTIED_BYTES_MAX: u64 = 16 << 20;
 /// Number of records whose parts of the index are prefetched together. Index look-ups are random:
 /// otherwise most of the time would be spent waiting for one cache line after another.
 const BATCH_RECORDS: usize = 32;
+
+/// The log may have this many times the live bytes that a segment has bytes, if live records are
+/// found through the index: to pass over its entries must cost less than to scan the segment.
+const LIVE_SHARE_MAX: u64 = 32;
 
 /// Policy for emptied segments while records that were moved from them are in the active segment,
 /// which is hardly filled.
@@ -69,6 +75,12 @@ pub(crate) trait Relocate {
     /// the look-up is complete.
     fn look_up(&self, _segment: &Segment, _spend: &mut Spend<'_>) -> Result<bool> {
         Ok(true)
+    }
+
+    /// Returns the offsets of the records of a segment that the index points to, in order; `None`
+    /// if it costs less to look each record up.
+    fn live_in(&self, _segment: &Segment) -> Option<Vec<u32>> {
+        None
     }
 
     /// Frees memory, if the index uses too much of it. The caller holds `maintenance`.
@@ -279,14 +291,92 @@ impl Log {
             .unwrap_or(u64::MAX);
         let began = Instant::now();
         let mut pace = self.space.pace(gently);
-        let mut spend =
-            |bytes| !pace.spent(bytes, || self.space.is_in_hurry(&self.segments)) || go_on();
-        if !engine.look_up(segment, &mut spend)? {
+        let is_in_hurry = || self.space.is_in_hurry(&self.segments);
+        if !engine.look_up(segment, &mut |bytes| !pace.spent(bytes, is_in_hurry) || go_on())? {
             return Ok(());
         }
-        let mut scanner = segment.scanner(0, segment.bytes());
+        let mut after = |bytes| {
+            if pace.spent(bytes, is_in_hurry) {
+                self.space.note_pressure(&self.segments);
+                relieve(engine)?;
+                return Ok(go_on());
+            }
+            Ok(true)
+        };
         let records = RecordBatch::new(BATCH_RECORDS);
         let mut batch = Batch { engine, segment, oldest, records };
+        let moved = match self.live_in(segment, oldest, engine) {
+            Some(offsets) => self.move_records(&mut batch, &offsets, &mut after),
+            None => self.scan(&mut batch, &mut after),
+        };
+        match moved {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            // Damage elsewhere, which is noted there, hides whether a record here is still needed.
+            Err(Error::Corrupted { .. }) => {
+                segment.spare();
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        let active = self.writer.lock().segment().number;
+        self.space.emptied_at.store(active, Ordering::Relaxed);
+        self.space.compactions.count_since(began);
+        self.space.compacted_bytes.fetch_add(segment.bytes(), Ordering::Relaxed);
+        segment.emptied.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns the offsets of the live records of the oldest segment, if it costs little to find
+    /// them. `oldest` is the lowest number among the other segments.
+    fn live_in(&self, segment: &Segment, oldest: u64, engine: &dyn Relocate) -> Option<Vec<u32>> {
+        let is_wanted = oldest > segment.number
+            && segment.resident.load(Ordering::Relaxed)
+            && self.segments().live_bytes() <= LIVE_SHARE_MAX * segment.bytes();
+        if is_wanted { engine.live_in(segment) } else { None }
+    }
+
+    /// Moves the records at some offsets if they are still live. Calls `after` with the bytes of
+    /// each, and stops when it returns false. Returns whether all were looked at and none is
+    /// damaged.
+    fn move_records(
+        &self,
+        batch: &mut Batch<'_>,
+        offsets: &[u32],
+        after: &mut dyn FnMut(u64) -> Result<bool>,
+    ) -> Result<bool> {
+        let segment = batch.segment;
+        for &offset in offsets {
+            let location = segment.at(offset.into());
+            let begin = offset as usize;
+            let push = |record: &Record<'_>| {
+                let bytes = segment.map.get(begin, begin + record.total)?;
+                Some(batch.push(offset.into(), record, bytes).map(|()| bytes.len()))
+            };
+            let pushed =
+                match with_record(&self.segments(), location, Wait::Block, Check::Whole, push) {
+                    Ok(Some(pushed)) => pushed?,
+                    // The file is kept.
+                    Ok(None) | Err(Error::Corrupted { .. }) => return Ok(false),
+                    Err(error) => return Err(error),
+                };
+            if !after(pushed as u64)? {
+                return Ok(false);
+            }
+        }
+        batch.relocate_all()?;
+        Ok(true)
+    }
+
+    /// Moves all live records, like `move_records`. Tombstones, and expired records that are not in
+    /// the index, stay while they mask older records.
+    fn scan(
+        &self,
+        batch: &mut Batch<'_>,
+        after: &mut dyn FnMut(u64) -> Result<bool>,
+    ) -> Result<bool> {
+        let segment = batch.segment;
+        let mut scanner = segment.scanner(0, segment.bytes());
         loop {
             let before = scanner.offset();
             let mut next =
@@ -296,46 +386,29 @@ impl Log {
             }
             match next {
                 Ok(Ok(true)) => {}
-                Ok(Ok(false)) => break,
+                Ok(Ok(false)) => return Ok(true),
                 Ok(Err(stop))
                     if scanner
                         .is_at_unused_end(&stop)
                         .map_err(|error| error_at("read", &segment.path, error))? =>
                 {
-                    break;
+                    return Ok(true);
                 }
                 Ok(Err(stop)) => {
                     // Records after the damage cannot be told apart any more, so the file is kept.
                     segment.note_fault(stop.offset, stop.what.unwrap_or(UNWRITTEN));
-                    return Ok(());
+                    return Ok(false);
                 }
                 Err(ScanError::Read(error)) => {
                     segment.note_fault(scanner.offset(), &format!("it cannot be read: {error}"));
-                    return Ok(());
-                }
-                // Damage elsewhere, which is noted there, hides whether a record here is still
-                // needed.
-                Err(ScanError::Visit(Error::Corrupted { .. })) => {
-                    segment.spare();
-                    return Ok(());
+                    return Ok(false);
                 }
                 Err(ScanError::Visit(error)) => return Err(error),
             }
-            let bytes = scanner.offset() - before;
-            if pace.spent(bytes, || self.space.is_in_hurry(&self.segments)) {
-                self.space.note_pressure(&self.segments);
-                relieve(engine)?;
-                if !go_on() {
-                    return Ok(());
-                }
+            if !after(scanner.offset() - before)? {
+                return Ok(false);
             }
         }
-        let active = self.writer.lock().segment().number;
-        self.space.emptied_at.store(active, Ordering::Relaxed);
-        self.space.compactions.count_since(began);
-        self.space.compacted_bytes.fetch_add(segment.bytes(), Ordering::Relaxed);
-        segment.emptied.store(true, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Returns a closure that holds background reads to their rate, unless there is a hurry. It is

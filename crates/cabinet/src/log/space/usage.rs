@@ -10,10 +10,14 @@ use std::sync::atomic::Ordering;
 const HURRY_PERCENT: u64 = 2;
 
 /// Points of dead share above the limit from which writers are held back.
-const BEHIND_PERCENT: u64 = 6;
+const BEHIND_PERCENT: u64 = 5;
 
 /// Logs of fewer bytes do not hold writers back.
 const BEHIND_BYTES_MIN: u64 = 128 << 20;
+
+/// A log without a cap may have as many dead bytes as this many of its smallest segments, whatever
+/// their share. Otherwise the records of a small log would move several times for each change.
+const SPARE_SEGMENTS: u64 = 4;
 
 /// Dead bytes for which a segment is compacted on a full disk, however small their share.
 const SCARCE_DEAD_BYTES: u64 = 64 << 10;
@@ -54,12 +58,13 @@ impl Usage {
         usage
     }
 
+    fn dead_bytes(&self) -> u64 {
+        self.total_bytes.saturating_sub(self.live_bytes + self.tombstone_bytes)
+    }
+
     /// Returns the share of dead bytes, in percent.
     pub(crate) fn dead_percent(&self) -> u64 {
-        percent(
-            self.total_bytes.saturating_sub(self.live_bytes + self.tombstone_bytes),
-            self.total_bytes,
-        )
+        percent(self.dead_bytes(), self.total_bytes)
     }
 }
 
@@ -70,12 +75,17 @@ pub(crate) fn is_short(segment: &Segment, total_bytes: u64) -> bool {
 }
 
 impl Space {
+    /// Returns whether the share of dead bytes is more than `points` above the limit.
+    fn is_over(&self, usage: &Usage, points: u64) -> bool {
+        let spare_bytes = SPARE_SEGMENTS * self.segment_bytes_min as u64;
+        usage.dead_percent() > self.dead_percent_max + points
+            && (self.quota.is_capped() || usage.dead_bytes() > spare_bytes)
+    }
+
     /// Returns the segment whose compaction is due, if any.
     pub(super) fn due_for_compaction(&self, segments: &SegmentSet) -> Option<Arc<Segment>> {
         let guard = segments.load();
         let usage = Usage::of(&guard);
-        let limit = self.dead_percent_max;
-        let dead = usage.dead_percent();
         let in_order = guard.in_order();
         let oldest = in_order.first().map_or(0, |segment| segment.number);
         let sealed = in_order
@@ -96,18 +106,19 @@ impl Space {
             return Some(Arc::clone(most));
         }
         let share = |segment: &Segment| segment.dead_percent(segment.number == oldest);
-        let best = sealed.clone().max_by_key(|segment| share(segment))?;
+        // Of several, the oldest one costs the least.
+        let best = sealed.clone().rev().max_by_key(|segment| share(segment))?;
         let worth = if self.is_wanted() {
             1
-        } else if dead > limit {
+        } else if self.is_over(&usage, 0) {
             // Moving a segment without dead bytes frees nothing, and the log stays over the limit.
-            (limit / 2).max(1)
+            (self.dead_percent_max / 2).max(1)
         } else if self.is_short(segments) {
             // Dead bytes are reclaimed before live records are evicted.
             50
         } else {
             // So few live bytes are left that removing the segment is nearly free.
-            90
+            97
         };
         let is_scarce = self.is_wanted();
         let dead = best.dead_bytes(best.number == oldest);
@@ -123,17 +134,15 @@ impl Space {
     /// Returns whether compaction does not keep up with the writers.
     pub(super) fn is_behind(&self, segments: &SegmentSet) -> bool {
         let usage = Usage::of(&segments.load());
-        let limit = self.dead_percent_max;
-        usage.dead_percent() >= limit + BEHIND_PERCENT
+        self.is_over(&usage, BEHIND_PERCENT)
             && usage.total_bytes >= BEHIND_BYTES_MIN
             && self.signals.is_running()
     }
 
     /// Returns whether compaction should run at full speed.
     pub(super) fn is_in_hurry(&self, segments: &SegmentSet) -> bool {
-        let limit = self.dead_percent_max;
         self.is_wanted()
             || self.is_short(segments)
-            || Usage::of(&segments.load()).dead_percent() > limit + HURRY_PERCENT
+            || self.is_over(&Usage::of(&segments.load()), HURRY_PERCENT)
     }
 }

@@ -70,11 +70,6 @@ pub(super) fn count() -> usize {
     MISSES.with(|misses| misses.reads.borrow().len())
 }
 
-/// Removes the misses that are noted.
-pub(super) fn forget() {
-    MISSES.with(|misses| misses.reads.borrow_mut().clear());
-}
-
 /// Removes the misses that are noted, calling `take` with them.
 pub(super) fn take<T>(take: impl FnOnce(std::vec::Drain<'_, Miss>) -> T) -> T {
     MISSES.with(|misses| take(misses.reads.borrow_mut().drain(..)))

@@ -65,7 +65,8 @@ impl FirstRead {
     }
 }
 
-/// Records of this many bytes or more are not read whole to compare their key.
+/// Records of this many bytes or more are not read whole to compare their key, nor copied by
+/// callers that must not wait.
 const LARGE_RECORD_BYTES: usize = 1 << 20;
 
 /// Extent of the check of a record.

@@ -8,8 +8,8 @@ use cabinet::Database;
 use server::Config;
 use std::time::{SystemTime, UNIX_EPOCH};
 use support::{
-    Client, Running, config, fixed, following, hash, memory, redis as command, start, start_with,
-    table, talk, tree, users, wait_until,
+    Client, Running, config, fixed, following, hash, memory, memory_tree, redis as command, start,
+    start_with, table, talk, tree, users, wait_until,
 };
 
 /// Commands on bits, floats and common parts, as Redis 7.0.15 answers them.
@@ -318,6 +318,8 @@ fn masks_rights_and_read_only_replicas_are_respected() {
         ("out", &["DEL a", "GETDEL a", "EXPIRE a -1", "BITOP NOT a none"]),
         ("put", &["SET a b", "MSET a b", "EXPIRE a 10", "GETEX a PERSIST"]),
         ("put", &["SETBIT a 0 1", "BITFIELD a", "RESTORE a 0 b"]),
+        ("get", &["PFADD h a", "PFCOUNT h", "PFCOUNT h i", "PFMERGE h i"]),
+        ("put", &["PFADD h a", "PFMERGE h i"]),
         ("adddouble", &["INCRBYFLOAT a 1"]),
     ] {
         let config = Config { mask: mask.parse().unwrap(), ..config() };
@@ -342,8 +344,65 @@ fn masks_rights_and_read_only_replicas_are_respected() {
             ("SET a v", &format!("-READONLY {reason}")),
             ("DEL a", &format!("-READONLY {reason}")),
             ("GET a", "$-1"),
+            ("PFADD h a", &format!("-READONLY {reason}")),
+            ("PFCOUNT h", ":0"),
         ],
     );
+}
+
+/// Both forms of a value, and their changes, are those of Redis: `wire` compares their bytes.
+#[test]
+fn elements_are_counted_in_values_of_redis() {
+    let folder = tempfile::tempdir().unwrap();
+    for database in [memory(), memory_tree(), hash(folder.path()), tree(folder.path())] {
+        let server = start(database);
+        let mut client = server.connect();
+        talk(
+            &mut client,
+            &[
+                ("PFCOUNT h", ":0"),
+                ("PFADD h", ":1"),
+                ("PFADD h", ":0"),
+                ("PFADD h a b c", ":1"),
+                ("PFADD h c a", ":0"),
+                ("PFCOUNT h", ":3"),
+                ("EXPIRE h 100", ":1"),
+                ("PFADD i c d", ":1"),
+                ("PFCOUNT h none i", ":4"),
+                ("PFMERGE h i none", "+OK"),
+                ("PFCOUNT h", ":4"),
+                ("TTL h", ":100"),
+                ("PFMERGE new", "+OK"),
+                ("STRLEN new", ":18"),
+                ("COPY h copy", ":1"),
+                ("PFMERGE copy h", "+OK"),
+                ("PFCOUNT copy", ":4"),
+                ("MULTI", "+OK"),
+                ("PFADD h e", "+QUEUED"),
+                ("PFCOUNT h", "+QUEUED"),
+                ("PFMERGE i h", "+QUEUED"),
+                ("EXEC", "*3|:1|:5|+OK"),
+                ("PFCOUNT i", ":5"),
+                ("SET text some text of any kind", "-ERR syntax error"),
+                ("SET text HYLL", "+OK"),
+                ("PFADD text a", "-WRONGTYPE Key is not a valid HyperLogLog string value."),
+                ("PFCOUNT text", "-WRONGTYPE Key is not a valid HyperLogLog string value."),
+                ("PFMERGE h text", "-WRONGTYPE Key is not a valid HyperLogLog string value."),
+                ("SETRANGE i 17 x", ":33"),
+                ("PFCOUNT i", "-INVALIDOBJ Corrupted HLL object detected"),
+                ("PFADD i x", "-INVALIDOBJ Corrupted HLL object detected"),
+                ("PFMERGE h i", "-INVALIDOBJ Corrupted HLL object detected"),
+                ("PFCOUNT h", ":5"),
+                ("PFDEBUG", "-ERR PFDEBUG is not supported: it is for tests of Redis itself"),
+                ("PFSELFTEST", "-ERR PFSELFTEST is not supported: it is for tests of Redis itself"),
+            ],
+        );
+        let elements: String = (0..5000).map(|number| format!(" {number}")).collect();
+        let add = format!("PFADD many{elements}");
+        talk(&mut client, &[(&add, ":1"), (&add, ":0"), ("STRLEN many", ":12304")]);
+        talk(&mut client, &[("PFCOUNT many", ":4985"), ("PFMERGE h many", "+OK")]);
+        talk(&mut client, &[("STRLEN h", ":12304"), ("TTL h", ":100")]);
+    }
 }
 
 #[test]

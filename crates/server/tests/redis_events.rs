@@ -34,6 +34,10 @@ const EVENTS: &[(&str, &str, &str)] = &[
     ("EXPIRE b -1", ":1", "del b"),
     ("GETDEL k", "$3|r.5", "del k"),
     ("BITOP NOT x nothing", ":0", ""),
+    ("PFADD h a", ":1", "pfadd h"),
+    ("PFADD h a", ":0", ""),
+    ("PFMERGE g h", "+OK", "pfadd g"),
+    ("PFCOUNT g h", ":1", ""),
 ];
 
 fn server(events: &str, database: Database) -> Running {

@@ -18,6 +18,10 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 const KEYS: &[&str] = &["k0", "k1", "k2", "k3", "k4", "k5"];
 
+/// Keys of HyperLogLogs, and most elements that are added to one at once, by their numbers.
+const SKETCHES: &[&str] = &["h0", "h1"];
+const ELEMENTS: usize = 1500;
+
 const VALUES: &[&str] = &[
     "",
     "1",
@@ -313,6 +317,32 @@ const COMMANDS: &[&str] = &[
     "RESTORE K 0 D FREQ 5 IDLETIME 5",
     "RESTORE K 0 D IDLETIME",
     "RESTORE K 0 V",
+    "PFADD H",
+    "PFADD H V V",
+    "PFADD H E",
+    "PFADD H E",
+    "PFADD hc V",
+    "PFADD",
+    "PFCOUNT H H",
+    "PFCOUNT H none H H",
+    "PFCOUNT none",
+    "PFCOUNT K",
+    "PFCOUNT H K",
+    "PFMERGE H",
+    "PFMERGE H H none",
+    "PFMERGE H H H",
+    "PFMERGE H hc",
+    "PFMERGE H K",
+    // Redis stores the estimate of a single key in its value.
+    "COPY H hc REPLACE",
+    "PFCOUNT hc",
+    "PFCOUNT hc",
+    "GET H",
+    "STRLEN H",
+    "EXPIRE H T",
+    "TTL H",
+    "DEL H",
+    "SET H V",
     "OBJECT ENCODING K",
     "OBJECT ENCODING",
     "OBJECT ENCODING K K",
@@ -478,9 +508,17 @@ fn command(random: &mut Random) -> Vec<String> {
         "Y" => random.pick(TYPES).to_owned(),
         "F" => random.pick(FLOATS).to_owned(),
         "D" => random.pick(DUMPS).to_owned(),
+        "H" => random.pick(SKETCHES).to_owned(),
         word => word.to_owned(),
     };
-    pattern.split(' ').map(&mut word).collect()
+    let mut words: Vec<String> = pattern.split(' ').map(&mut word).collect();
+    if words.last().is_some_and(|word| word == "E") {
+        words.pop();
+        let first = random.below(ELEMENTS);
+        let last = first + random.below(ELEMENTS);
+        words.extend((first..last).map(|number| number.to_string()));
+    }
+    words
 }
 
 /// Returns the request of these words.

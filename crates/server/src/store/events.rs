@@ -52,6 +52,7 @@ events! {
     Append "append" STRING;
     IncrBy "incrby" STRING;
     IncrByFloat "incrbyfloat" STRING;
+    PfAdd "pfadd" STRING;
     Del "del" GENERIC;
     Expire "expire" GENERIC;
     Persist "persist" GENERIC;

@@ -138,6 +138,9 @@ commands! {
     BitField "bitfield" Write -2 (1 1 1);
     BitFieldRo "bitfield_ro" Read -2 (1 1 1);
     Lcs "lcs" List -3 (1 2 1);
+    PfAdd "pfadd" Write -2 (1 1 1);
+    PfCount "pfcount" Read -2 (1 -1 1);
+    PfMerge "pfmerge" Write -2 (1 -1 1);
     Dump "dump" Read 2 (1 1 1);
     Restore "restore" Write -4 (1 1 1);
     Eval "eval" Script -3 (0 0 0);

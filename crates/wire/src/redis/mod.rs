@@ -9,6 +9,7 @@
 
 mod command;
 mod dump;
+pub mod hyperloglog;
 mod kind;
 mod parse;
 mod quotes;

@@ -31,7 +31,7 @@ pub(super) const BAD_PLACE: &str = "ERR bit offset is not an integer or out of r
 
 /// Passes a value to `examine`, on a thread that may wait if it is a long one. Returns `None` if
 /// there is no record.
-fn examine<T>(
+pub(super) fn examine<T>(
     context: &mut Context<'_>,
     key: &[u8],
     mut examine: impl FnMut(&[u8]) -> T,

@@ -7,6 +7,7 @@ mod clients;
 mod connection;
 mod dump;
 mod float;
+mod hyperloglog;
 mod info;
 mod keys;
 mod lcs;
@@ -401,7 +402,9 @@ fn run(
         | Command::Copy
         | Command::SetBit
         | Command::BitOp
-        | Command::BitField => Some(command_mask::Command::Get),
+        | Command::BitField
+        | Command::PfAdd
+        | Command::PfMerge => Some(command_mask::Command::Get),
         Command::Rename | Command::RenameNx => Some(command_mask::Command::Out),
         _ => None,
     };
@@ -489,6 +492,9 @@ fn run(
         Command::BitField => bitfield::execute(context, arguments, false, output)?,
         Command::BitFieldRo => bitfield::execute(context, arguments, true, output)?,
         Command::Lcs => lcs::compare(context, arguments, output)?,
+        Command::PfAdd => hyperloglog::add(context, arguments, output)?,
+        Command::PfCount => hyperloglog::count(context, arguments, output)?,
+        Command::PfMerge => hyperloglog::merge(context, arguments, output)?,
         Command::Dump => dump::dump(context, arguments, output)?,
         Command::Restore => dump::restore(context, arguments, output)?,
         Command::Eval | Command::EvalRo | Command::EvalSha | Command::EvalShaRo => {
@@ -520,6 +526,7 @@ fn cause_of(command: Command) -> Option<Event> {
         Command::SetRange => Event::SetRange,
         Command::SetBit | Command::BitField => Event::SetBit,
         Command::IncrByFloat => Event::IncrByFloat,
+        Command::PfAdd | Command::PfMerge => Event::PfAdd,
         Command::GetEx
         | Command::Expire
         | Command::PExpire
@@ -586,10 +593,16 @@ fn mask_of(command: Command) -> Option<command_mask::Command> {
         | Command::BitPos
         | Command::BitFieldRo
         | Command::Lcs
+        | Command::PfCount
         | Command::Dump
         | Command::Object
         | Command::Memory => C::Get,
-        Command::SetBit | Command::BitOp | Command::BitField | Command::Restore => C::Put,
+        Command::SetBit
+        | Command::BitOp
+        | Command::BitField
+        | Command::PfAdd
+        | Command::PfMerge
+        | Command::Restore => C::Put,
         Command::IncrByFloat => C::AddDouble,
         Command::Eval
         | Command::EvalRo

@@ -265,7 +265,7 @@ pub(super) fn check(
     for (place, key) in command.shape().keys(arguments).enumerate() {
         let is_source = match command {
             Command::Copy => place == 0,
-            Command::BitOp => place > 0,
+            Command::BitOp | Command::PfMerge => place > 0,
             _ => false,
         };
         context.permit(&match class == Class::Write && !is_source {

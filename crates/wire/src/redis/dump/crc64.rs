@@ -22,7 +22,7 @@ const fn table() -> [u64; 256] {
 }
 
 /// Returns the checksum of bytes.
-pub(super) fn crc64(bytes: &[u8]) -> u64 {
+pub(in crate::redis) fn crc64(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |crc, byte| TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8)
 }
 

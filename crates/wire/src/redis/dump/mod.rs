@@ -21,7 +21,7 @@ mod lzf;
 
 use crate::decimal;
 use crate::limits::REDIS_STRING_BYTES_MAX;
-use crc64::crc64;
+pub(super) use crc64::crc64;
 use std::borrow::Cow;
 
 /// The format's version that is written, and the newest that is read.

@@ -1,0 +1,110 @@
+//! Commands on HyperLogLogs, which are values in Redis's form.
+
+use super::bits::examine;
+use super::transaction::{atomically, check_keys};
+use super::{Decision, Failed, Found, SYNTAX, change, find, reply};
+use crate::counters::Count;
+use crate::ops::conditional::{Action, Presence, Write};
+use crate::ops::execute::NoReply;
+use crate::ops::operation::Operation;
+use crate::protocol::{Context, Halt};
+use cabinet::Meta;
+use wire::redis::Arguments;
+use wire::redis::hyperloglog::{Sketch, SketchError, Union, estimate};
+
+/// Most strings of a request that an event loop executes: each takes some 10 microseconds.
+const INLINE_STRINGS_MAX: usize = 32;
+
+/// Leaves a request of many or long strings to a thread that may wait.
+fn wait_if_long(context: &Context<'_>, arguments: Arguments<'_>) -> Result<(), Halt> {
+    match arguments.len() <= INLINE_STRINGS_MAX {
+        true => super::wait_if_long(context, arguments),
+        false => context.wait(),
+    }
+}
+
+/// Executes `PFADD`.
+pub(super) fn add(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let ([key], elements) = arguments.split().ok_or(SYNTAX)?;
+    wait_if_long(context, arguments)?;
+    context.tally.count(Count::Put);
+    let mut is_changed = false;
+    change(context, key, |found| {
+        let (mut sketch, meta) = sketch_of(found)?;
+        is_changed = found.is_none();
+        elements.clone().for_each(|element| is_changed |= sketch.add(element));
+        Ok(if is_changed { Decision::Put(sketch.into(), meta) } else { Decision::Keep })
+    })?;
+    reply::integer(output, is_changed.into());
+    Ok(())
+}
+
+/// Executes `PFCOUNT`. The estimate is not stored, so that it needs no right to write.
+pub(super) fn count(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    wait_if_long(context, arguments)?;
+    let estimate = match arguments.exactly() {
+        Some([key]) => {
+            context.tally.count(Count::Get);
+            examine(context, key, estimate)?.transpose().map_err(failure)?.unwrap_or(0)
+        }
+        None => union_of(context, arguments)?.estimate(),
+    };
+    reply::integer(output, estimate.cast_signed());
+    Ok(())
+}
+
+/// Executes `PFMERGE`.
+pub(super) fn merge(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let ([key], _) = arguments.split().ok_or(SYNTAX)?;
+    check_keys(context, arguments.iter())?;
+    wait_if_long(context, arguments)?;
+    atomically(context, |context| {
+        let union = union_of(context, arguments)?;
+        let (mut sketch, meta) = sketch_of(find(context, key)?.as_ref())?;
+        sketch.merge(&union);
+        let value = Vec::from(sketch);
+        context.tally.count(Count::Put);
+        let write = Write::new(key, Action::put(Presence::Any, value.as_slice(), meta));
+        context.execute(&Operation::Write(write), &mut NoReply)??;
+        Ok(())
+    })?;
+    reply::simple(output, "OK");
+    Ok(())
+}
+
+/// Returns the value of a record, or one without elements, and its flags and expiry.
+fn sketch_of(found: Option<&Found>) -> Result<(Sketch, Meta), Failed> {
+    let Some(found) = found else { return Ok((Sketch::default(), Meta::NONE)) };
+    let sketch = Sketch::try_from(found.value.clone()).map_err(failure)?;
+    Ok((sketch, found.meta))
+}
+
+/// Returns the union of the values of keys.
+fn union_of(context: &mut Context<'_>, keys: Arguments<'_>) -> Result<Union, Failed> {
+    let mut union = Union::default();
+    for key in keys.iter() {
+        context.tally.count(Count::Get);
+        examine(context, key, |value| union.add(value))?.transpose().map_err(failure)?;
+    }
+    Ok(union)
+}
+
+/// Returns the error for a value that is not a HyperLogLog.
+fn failure(error: SketchError) -> Failed {
+    match error {
+        SketchError::OtherValue => "WRONGTYPE Key is not a valid HyperLogLog string value.".into(),
+        SketchError::Corrupted => "INVALIDOBJ Corrupted HLL object detected".into(),
+    }
+}

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wire::redis::hyperloglog::{Sketch, SketchError, Union, estimate};
+use wire::redis::hyperloglog::{Sketch, Union, estimate};
 
 /// Most bytes of a value: a dense one, or a sparse one of the longest runs.
 const VALUE_BYTES_MAX: usize = 16 + 2 * 16_384;
@@ -30,9 +30,11 @@ fuzz_target!(|bytes: &[u8]| {
 fn check(bytes: &[u8]) -> bool {
     let estimated = estimate(bytes);
     let mut union = Union::default();
-    assert_eq!(union.add(bytes).err(), estimated.err());
+    let added = union.add(bytes);
+    // An estimate that the value contains is not compared with the registers.
+    assert!(estimated.is_ok() || added == estimated.map(drop));
     let Ok(mut sketch) = Sketch::try_from(bytes.to_vec()) else {
-        assert!(matches!(estimated, Err(SketchError::OtherValue | SketchError::Corrupted)));
+        assert_ne!(added, Ok(()));
         return false;
     };
     for element in 0..20_u8 {

@@ -58,27 +58,37 @@ enum Form {
     Sparse = 1,
 }
 
-/// Returns the form of a value and its registers.
-fn split(value: &[u8]) -> Result<(Form, &[u8]), SketchError> {
+/// Returns the form of a value, and its registers, which may be others than the form has.
+fn split_header(value: &[u8]) -> Result<(Form, &[u8]), SketchError> {
     let (header, registers) =
         value.split_at_checked(HEADER_BYTES).ok_or(SketchError::OtherValue)?;
     match header[FORM_AT] {
         _ if !header.starts_with(MAGIC) => Err(SketchError::OtherValue),
         0 if registers.len() == dense::BYTES => Ok((Form::Dense, registers)),
-        1 if sparse::is_whole(registers) => Ok((Form::Sparse, registers)),
-        1 => Err(SketchError::Corrupted),
+        1 => Ok((Form::Sparse, registers)),
         _ => Err(SketchError::OtherValue),
     }
 }
 
-/// Returns the estimate of how many different elements a value has.
+/// Returns the form of a value and its registers.
+fn split(value: &[u8]) -> Result<(Form, &[u8]), SketchError> {
+    let (form, registers) = split_header(value)?;
+    match form == Form::Dense || sparse::is_whole(registers) {
+        true => Ok((form, registers)),
+        false => Err(SketchError::Corrupted),
+    }
+}
+
+/// Returns the estimate of how many different elements a value has. As in Redis, one that it
+/// contains is not compared with the registers.
 pub fn estimate(value: &[u8]) -> Result<u64, SketchError> {
-    let (form, registers) = split(value)?;
+    split_header(value)?;
     if let Some(estimate) = value.get(ESTIMATE_AT..).and_then(<[u8]>::first_chunk)
         && value[STALE_AT] & STALE == 0
     {
         return Ok(u64::from_le_bytes(*estimate));
     }
+    let (form, registers) = split(value)?;
     let mut histogram = Histogram::default();
     each_run(form, registers, |rank, count| histogram.add(rank, count));
     Ok(histogram.estimate())
@@ -313,6 +323,7 @@ mod tests {
         assert_eq!(estimate(&sketch.0), Ok(77));
         assert!(!sketch.add(b"1"));
         assert_eq!(estimate(&sketch.0), Ok(77));
+        assert_eq!(estimate(&sketch.0[..HEADER_BYTES]), Ok(77));
         assert!(sketch.add(b"other"));
         assert_eq!(estimate(&sketch.0), Ok(4));
     }

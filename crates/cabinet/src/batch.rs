@@ -44,6 +44,11 @@ impl Batch {
         Self::default()
     }
 
+    /// Creates an empty batch for this many bytes of keys and values.
+    pub(crate) fn for_bytes(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), ..Self::default() }
+    }
+
     /// Stores a record. A later change of the same key in the batch wins.
     pub fn put(&mut self, key: &[u8], value: &[u8], meta: Meta) {
         self.push(key, Some((value, meta)));

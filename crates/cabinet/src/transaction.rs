@@ -62,7 +62,27 @@ impl Database {
     /// Begins a transaction that may hold `bytes_max` bytes of keys and values, with 64 bytes for
     /// each record.
     pub fn transaction_up_to(&self, bytes_max: usize) -> Transaction {
-        let state = Mutex::new(State { bytes_max, ..State::default() });
+        self.transaction_within(bytes_max, |_| true)
+    }
+
+    /// Does the same, and calls `has_room` with the number of bytes before the transaction takes
+    /// more. If that returns `false`, the operation fails with [`Error::BatchTooLong`]. The function
+    /// is dropped with the last handle on the transaction, which may be after the commit.
+    pub fn transaction_within(
+        &self,
+        bytes_max: usize,
+        has_room: impl FnMut(usize) -> bool + Send + 'static,
+    ) -> Transaction {
+        let has_room = Box::new(has_room);
+        let state = State {
+            changes: BTreeMap::new(),
+            expected: BTreeMap::new(),
+            bytes: 0,
+            bytes_max,
+            has_room,
+            puts: 0,
+        };
+        let state = Mutex::new(state);
         let buffer = Arc::new(Buffer { target: self.clone(), state });
         Transaction {
             target: self.clone(),
@@ -85,7 +105,7 @@ impl Transaction {
     /// Returns the changes, with the versions of the records that were read. [`Database::write`]
     /// of the batch commits them.
     pub fn into_batch(self) -> Batch {
-        std::mem::take(&mut *self.buffer.state.lock()).into_batch()
+        self.buffer.state.lock().take_batch()
     }
 
     /// Discards the changes, as dropping the transaction does.
@@ -106,13 +126,14 @@ struct Buffer {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
     changes: BTreeMap<Vec<u8>, Pending>,
     /// Versions of the records that were read from the database.
     expected: BTreeMap<Vec<u8>, Option<Version>>,
     bytes: usize,
     bytes_max: usize,
+    /// Returns whether there is memory for this many bytes.
+    has_room: Box<dyn FnMut(usize) -> bool + Send>,
     puts: u64,
 }
 
@@ -154,24 +175,31 @@ impl State {
     /// Records that a record was read. The version of the first read counts.
     fn expect(&mut self, key: &[u8], version: Option<Version>) -> Result<()> {
         if !self.expected.contains_key(key) {
-            self.check_bytes(self.bytes + entry_bytes(key))?;
-            self.bytes += entry_bytes(key);
+            let bytes = self.bytes + entry_bytes(key);
+            self.check_bytes(bytes)?;
+            self.bytes = bytes;
             self.expected.insert(key.to_vec(), version);
         }
         Ok(())
     }
 
-    fn check_bytes(&self, bytes: usize) -> Result<()> {
+    /// Fails if the transaction may not hold this many bytes.
+    fn check_bytes(&mut self, bytes: usize) -> Result<()> {
         if bytes > self.bytes_max {
             return Err(Error::BatchTooLong { bytes, max: self.bytes_max });
+        }
+        if bytes > self.bytes && !(self.has_room)(bytes) {
+            return Err(Error::BatchTooLong { bytes, max: self.bytes });
         }
         Ok(())
     }
 
-    fn into_batch(self) -> Batch {
-        let mut batch = Batch::new();
-        batch.expected.extend(self.expected);
-        for (key, pending) in self.changes {
+    /// Takes the changes, one after the other, so that two copies of all are never there.
+    fn take_batch(&mut self) -> Batch {
+        let bytes = self.changes.iter().map(|(key, pending)| key.len() + pending.bytes()).sum();
+        let mut batch = Batch::for_bytes(bytes);
+        batch.expected.extend(std::mem::take(&mut self.expected));
+        for (key, pending) in std::mem::take(&mut self.changes) {
             match pending {
                 Pending::Put { value, meta, .. } => batch.put(&key, &value, meta),
                 Pending::Remove => batch.remove(&key),
@@ -245,7 +273,8 @@ impl Engine for Buffer {
             BatchChange::Put(value, _) => entry_bytes(key) + value.len(),
             BatchChange::Remove => entry_bytes(key),
         };
-        state.check_bytes(state.bytes + batch.changes().map(more).sum::<usize>())?;
+        let bytes = state.bytes + batch.changes().map(more).sum::<usize>();
+        state.check_bytes(bytes)?;
         for (key, change) in batch.changes() {
             let change = match change {
                 BatchChange::Put(value, meta) => Change::Put(value.to_vec(), meta),
@@ -373,5 +402,28 @@ mod tests {
         transaction.commit().unwrap();
         assert_eq!(database.value_size(b"a").unwrap(), Some(51));
         assert_eq!(database.value_size(b"b").unwrap(), Some(47));
+    }
+
+    #[test]
+    fn memory_is_asked_for_before_it_is_taken_and_held_until_the_commit_is_over() {
+        let database = Database::open("*").unwrap();
+        let room = Arc::new(Mutex::new(0));
+        let asked = Arc::clone(&room);
+        let transaction = database.transaction_within(1 << 20, move |bytes| {
+            *asked.lock() = bytes;
+            bytes <= 2 * (ENTRY_BYTES + 51)
+        });
+        transaction.put(b"a", &[0; 50]).unwrap();
+        assert_eq!(*room.lock(), ENTRY_BYTES + 51);
+        transaction.put(b"a", &[0; 40]).unwrap();
+        let refused = |result: Result<Version>| matches!(result, Err(Error::BatchTooLong { .. }));
+        assert!(refused(transaction.put(b"b", &[0; 62])));
+        transaction.put(b"b", &[0; 60]).unwrap();
+        assert!(matches!(transaction.get(b"c"), Err(Error::BatchTooLong { .. })));
+        let within = transaction.clone();
+        assert_eq!(transaction.into_batch().changes().len(), 2);
+        assert_eq!(Arc::strong_count(&room), 2);
+        drop(within);
+        assert_eq!(Arc::strong_count(&room), 1);
     }
 }

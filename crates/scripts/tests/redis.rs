@@ -701,6 +701,32 @@ fn a_command_about_the_server_takes_effect_once_in_a_transaction_that_is_execute
     assert_eq!(disturbed_transaction(true), ("*-1".to_owned(), false));
 }
 
+/// A script that goes on after an error must not go on over a part of its changes.
+#[test]
+fn the_changes_of_a_script_need_memory_of_all_requests() {
+    let config = Config { buffer_bytes_max: 24 << 20, ..config() };
+    let server = Running::with(config, memory(), unhurried());
+    let mut client = server.connect();
+    let script = "local value = string.rep('v', 1048576) \
+                  for number = 1, tonumber(ARGV[1]) do \
+                      redis.pcall('SET', KEYS[1] .. number, value) \
+                  end \
+                  return 'end'";
+    let no_room = "-OOM no memory for the value among all requests: try again later";
+    let eval = |key, count| ["EVAL", script, "1", key, count];
+    assert_eq!(client.call(&eval("a", "5")), "$3|end");
+    assert_eq!(client.call(&eval("b", "9")), no_room);
+    client.check(&[
+        (&["EXISTS", "a1", "a5", "b1"], ":2"),
+        (&["MULTI"], "+OK"),
+        (&["SET", "c", "1"], "+QUEUED"),
+        (&eval("b", "4"), "+QUEUED"),
+        (&eval("d", "5"), "+QUEUED"),
+        (&["EXEC"], no_room),
+        (&["EXISTS", "b1", "c", "d1"], ":0"),
+    ]);
+}
+
 #[test]
 fn scripts_that_do_not_end_leave_threads_to_other_requests() {
     const SCRIPTS: usize = 8;

@@ -320,6 +320,127 @@ fn the_messages_of_a_transaction_are_limited() {
     listener.expect_silence(&server);
 }
 
+const NO_ROOM: &str = "-OOM no memory for the value among all requests: try again later";
+
+/// Returns a server whose requests have this many MiB of memory together.
+fn server_with_room(mib: usize, database: cabinet::Database) -> Running {
+    start_with(Config { buffer_bytes_max: mib << 20, ..config() }, database)
+}
+
+/// The changes of a transaction are charged three times, beside the queue.
+#[test]
+fn the_changes_of_a_transaction_need_memory_of_all_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = "v".repeat(1 << 20);
+    let (set, append) = (format!("SET a {long}"), format!("APPEND b {long}"));
+    for database in [memory(), hash(folder.path()), tree(folder.path())] {
+        let server = server_with_room(24, database);
+        let mut client = server.connect();
+        let mut execute = |commands: &[&str], reply: &str| {
+            talk(&mut client, &[("MULTI", "+OK")]);
+            commands.iter().for_each(|line| talk(&mut client, &[(line, "+QUEUED")]));
+            talk(&mut client, &[("EXEC", reply)]);
+        };
+        // The same record again and again takes its memory once.
+        execute(&[&set, &set, &set, "STRLEN a"], "*4|+OK|+OK|+OK|:1048576");
+        let copies = ["COPY a c", "COPY a d", "COPY a e", "COPY a f", "COPY a g", "COPY a h"];
+        execute(&[&copies[..3], &["PING"]].concat(), "*4|:1|:1|:1|+PONG");
+        execute(&["DEL c d e", "PING"], "*2|:3|+PONG");
+        execute(&[&["SET first 1"], &copies[..], &["COPY a i"]].concat(), NO_ROOM);
+        execute(&[&["SET first 1"], &[&*append; 6][..], &["COPY a i"]].concat(), NO_ROOM);
+        let sets: Vec<String> = (0..6).map(|number| format!("SET s{number} {long}")).collect();
+        let mut sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+        sets.push("COPY a i");
+        execute(&sets, NO_ROOM);
+        execute(&["EXISTS first b c d e f g h i s0 s1 s2 s3 s4 s5"], "*1|:0");
+        // All of the memory is given back.
+        execute(&[&copies[..5], &["PING"]].concat(), "*6|:1|:1|:1|:1|:1|+PONG");
+    }
+}
+
+#[test]
+fn a_queue_that_finds_no_memory_is_refused_and_the_connection_goes_on() {
+    let server = server_with_room(8, memory());
+    let mut client = server.connect();
+    let set = format!("SET a {}", "v".repeat(1 << 20));
+    talk(&mut client, &[("MULTI", "+OK")]);
+    let replies: Vec<String> = (0..8).map(|_| first_line(&mut client, &set)).collect();
+    let refused = "-OOM no memory for the queued commands among all requests\r\n";
+    assert_eq!(replies.iter().filter(|reply| *reply == refused).count(), 1, "{replies:?}");
+    talk(
+        &mut client,
+        &[
+            ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+            ("EXISTS a", ":0"),
+            ("MULTI", "+OK"),
+            (&set, "+QUEUED"),
+            ("EXEC", "*1|+OK"),
+        ],
+    );
+}
+
+#[test]
+fn records_that_are_stored_together_need_memory_of_all_requests() {
+    let server = server_with_room(12, memory());
+    let long = "v".repeat(3 << 19);
+    let pairs = format!("a {long} b {long}");
+    let mut client = server.connect();
+    talk(
+        &mut client,
+        &[(&format!("MSET {pairs}"), NO_ROOM), (&format!("MSETNX {pairs}"), NO_ROOM)],
+    );
+    talk(&mut client, &[("EXISTS a b", ":0"), (&format!("SET a {long}"), "+OK")]);
+}
+
+#[test]
+fn the_replies_of_a_transaction_have_one_limit_together() {
+    let server = start_with(Config { reply_bytes_max: 3 << 20, ..config() }, memory());
+    let mut client = server.connect();
+    let set = format!("SET a {}", "v".repeat(1 << 20));
+    talk(&mut client, &[(&set, "+OK"), ("MULTI", "+OK"), ("SET b 1", "+QUEUED")]);
+    talk(&mut client, &[("MGET a a", "+QUEUED"), ("GET a", "+QUEUED")]);
+    talk(&mut client, &[("EXEC", "-ERR reply over the limit of this server"), ("EXISTS b", ":0")]);
+}
+
+/// A transaction of commands about the server takes memory for each of them.
+#[test]
+fn commands_that_wait_for_the_end_of_a_transaction_need_memory() {
+    let server = server_with_room(8, memory());
+    let mut client = server.connect();
+    talk(&mut client, &[("MULTI", "+OK"), ("SET a 1", "+QUEUED")]);
+    let (roles, batches) = (command("LASTSAVE").repeat(1000), 150);
+    for _ in 0..batches {
+        client.send(&roles);
+        client.expect("+QUEUED\r\n".repeat(1000));
+    }
+    talk(&mut client, &[("EXEC", NO_ROOM), ("EXISTS a", ":0")]);
+}
+
+/// A connection is charged for what its session holds, also while another thread has the session.
+#[test]
+fn a_session_in_the_pool_takes_its_memory_nevertheless() {
+    let server = start(memory());
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let key = "k".repeat(60_000);
+    for number in 0..10 {
+        talk(&mut client, &[(&format!("WATCH {key}{number}"), "+OK")]);
+    }
+    let values = ["a", "b"].map(|key| format!("SET {key} {}", key.repeat(6000)));
+    talk(&mut client, &[(&values[0], "+OK"), (&values[1], "+OK"), ("CLIENT SETNAME me", "+OK")]);
+    client.send(&[command("LCS a b LEN"), command("PING")].concat());
+    let mut least = u64::MAX;
+    for _ in 0..50 {
+        let length = first_line(&mut other, "CLIENT LIST TYPE normal");
+        let list = other.read(length[1..].trim_end().parse::<usize>().unwrap() + 2);
+        let list = String::from_utf8(list).unwrap();
+        let line = list.lines().find(|line| line.contains("name=me")).unwrap();
+        let bytes = line.split(" tot-mem=").nth(1).and_then(|rest| rest.split(' ').next());
+        least = least.min(bytes.unwrap().parse().unwrap());
+    }
+    assert!(least > 600_000, "{least}");
+    client.expect(":0\r\n+PONG\r\n");
+}
+
 #[test]
 fn rights_are_checked_when_a_command_is_queued() {
     let users = Some(users(&[("ann", "secret")]));

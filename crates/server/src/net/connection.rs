@@ -523,7 +523,9 @@ impl Connection {
     #[inline]
     fn buffered_bytes(&self) -> usize {
         let buffers = self.input.capacity() + self.output.capacity();
-        buffers + self.session.bytes() + self.transport.bytes()
+        // A session in a pool takes its memory nevertheless.
+        let pooled = self.pooled.as_ref().map_or(0, |state| state.session_bytes);
+        buffers + pooled + self.session.bytes() + self.transport.bytes()
     }
 
     /// Frees the buffers and their contents.

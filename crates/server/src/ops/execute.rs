@@ -234,6 +234,8 @@ impl From<TooLong> for Stop {
 /// Limits of a reply.
 pub(crate) struct ReplyLimit<'a> {
     pub(crate) bytes_max: usize,
+    /// Bytes of earlier parts of the reply, of other operations.
+    pub(crate) earlier_bytes: usize,
     /// Memory of all connections.
     pub(crate) budget: &'a Arc<Budget>,
     /// Memory that the reply takes from the budget.
@@ -244,6 +246,7 @@ impl ReplyLimit<'_> {
     /// Fails if a reply has become too long.
     #[inline]
     pub(crate) fn check(&mut self, bytes: usize) -> Result<(), TooLong> {
+        let bytes = self.earlier_bytes + bytes;
         let is_within =
             bytes <= self.bytes_max && (bytes <= COUNTED_REPLY_BYTES || self.charge_for(bytes));
         if is_within { Ok(()) } else { Err(TooLong) }

@@ -147,7 +147,7 @@ mod tests {
 
     fn fill(store: &View, prefix: &[u8], after: Option<&[u8]>, max: usize, found: &mut Page) {
         let (budget, charge) = (&Budget::new(usize::MAX), &mut None);
-        let mut limit = ReplyLimit { bytes_max: usize::MAX, budget, charge };
+        let mut limit = ReplyLimit { bytes_max: usize::MAX, earlier_bytes: 0, budget, charge };
         page(store, &mut limit, prefix, after, max, found).expect("a page");
     }
 

@@ -172,7 +172,7 @@ impl<'a> Replayer<'a> {
             succeeded == part.succeeded || part.key().is_some_and(|key| expired.contains(&key))
         };
         for _ in 0..ATTEMPTS_MAX {
-            let transaction = self.unlogged.transaction(BATCH_BYTES_MAX);
+            let transaction = self.unlogged.transaction(BATCH_BYTES_MAX, |_| true);
             let mut are_alike = true;
             let is_executed = |part| match self.execute_within(&transaction, part) {
                 Ok(Some(succeeded)) => {
@@ -249,7 +249,12 @@ impl<'a> Replayer<'a> {
         let mut executor = Executor {
             store,
             may_wait: true,
-            limit: ReplyLimit { bytes_max: usize::MAX, budget: self.budget, charge: &mut None },
+            limit: ReplyLimit {
+                bytes_max: usize::MAX,
+                earlier_bytes: 0,
+                budget: self.budget,
+                charge: &mut None,
+            },
             cas_numbers: &self.cas_numbers,
             entity_tags: self.entity_tags,
             scan_places: None,

@@ -70,6 +70,8 @@ pub(crate) struct Context<'a> {
     pub(crate) mutated: bool,
     /// Charge for the bytes of a long reply.
     pub(crate) charge: Option<Charge>,
+    /// Bytes of the reply that earlier parts of this request have made.
+    earlier_bytes: usize,
     /// Time by which the request has to end, once it has waited for a store outside of this
     /// process.
     until: Option<Instant>,
@@ -271,6 +273,7 @@ impl<'a> Context<'a> {
             descriptor,
             mutated: false,
             charge: None,
+            earlier_bytes: 0,
             until: None,
             cause: None,
         }
@@ -304,6 +307,7 @@ impl<'a> Context<'a> {
         let rights = self.session.rights.as_deref();
         let mut executor = shared.executor(store, self.may_block, charge, Some(iterators), rights);
         executor.cause = self.cause;
+        executor.limit.earlier_bytes = self.earlier_bytes;
         let result = execute(&mut executor, operation, reply);
         self.mutated |= executor.has_changed;
         self.conclude(operation, result)
@@ -386,6 +390,7 @@ impl<'a> Context<'a> {
             descriptor: self.descriptor,
             mutated: false,
             charge: self.charge.take(),
+            earlier_bytes: self.earlier_bytes,
             until: self.until,
             cause: self.cause,
         }
@@ -465,7 +470,8 @@ impl<'a> Context<'a> {
     /// Returns the limits of this request's reply.
     #[inline]
     fn limit(&mut self) -> ReplyLimit<'_> {
-        self.shared.limit(&mut self.charge)
+        let limit = self.shared.limit(&mut self.charge);
+        ReplyLimit { earlier_bytes: self.earlier_bytes, ..limit }
     }
 
     /// Ends the request if its reply has become too long.

@@ -93,6 +93,7 @@ impl Session {
             last: self.last,
             queued: self.redis.queued(),
             queued_bytes: self.redis.bytes(),
+            session_bytes: self.bytes(),
             subscriptions: [Topic::Channel, Topic::Pattern, Topic::Shard].map(count),
             version: self.redis.version_number(),
             is_waiting: self.redis.is_waiting(),

@@ -64,6 +64,8 @@ pub(crate) struct ClientState {
     pub(crate) queued: Option<usize>,
     /// Bytes of these commands, and of watched keys.
     pub(crate) queued_bytes: usize,
+    /// Memory that the client makes the session take, in bytes.
+    pub(crate) session_bytes: usize,
     /// Number of subscriptions to channels, patterns and channels of shards.
     pub(crate) subscriptions: [usize; 3],
     /// Version of Redis's protocol.

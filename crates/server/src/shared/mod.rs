@@ -322,7 +322,7 @@ impl Shared {
     #[inline(always)]
     pub(crate) fn limit<'a>(&'a self, charge: &'a mut Option<Charge>) -> ReplyLimit<'a> {
         let (bytes_max, budget) = (self.config.reply_bytes_max, &self.served.budget);
-        ReplyLimit { bytes_max, budget, charge }
+        ReplyLimit { bytes_max, earlier_bytes: 0, budget, charge }
     }
 
     /// Returns the context of operations of a client with these rights in `store`, which is a

@@ -45,9 +45,14 @@ impl StoreTransaction {
 }
 
 impl Store {
-    /// Begins a transaction that may hold this many bytes.
-    pub(crate) fn transaction(&self, bytes_max: usize) -> StoreTransaction {
-        let transaction = self.view.database.transaction_up_to(bytes_max);
+    /// Begins a transaction that may hold this many bytes, if `has_room` returns that there is
+    /// memory for them.
+    pub(crate) fn transaction(
+        &self,
+        bytes_max: usize,
+        has_room: impl FnMut(usize) -> bool + Send + 'static,
+    ) -> StoreTransaction {
+        let transaction = self.view.database.transaction_within(bytes_max, has_room);
         let view = View { database: (*transaction).clone() };
         let rows_within = Some(self.has_rows());
         let pending_events = self.raises_events().then(Arc::default);

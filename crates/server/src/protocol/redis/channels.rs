@@ -41,6 +41,11 @@ impl Publications {
         Ok(())
     }
 
+    /// Returns the memory of the messages, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(super) fn send(&self, channels: &Channels) {
         for Publication { topic, channel, message } in &self.messages {
             send(channels, *topic, channel, message);

@@ -176,8 +176,8 @@ impl Host<'_, '_> {
         }
         transaction::check(self.context, command, arguments)?;
         transaction::check_keys(self.context, command.shape().keys(arguments))?;
-        run(self.context, command, part, arguments, output)?;
-        transaction::charge_events(self.context)
+        run(self.context, command, part, arguments, output).map_err(Failed::of_transaction)?;
+        transaction::charge(self.context, 0)
     }
 }
 

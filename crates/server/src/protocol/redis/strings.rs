@@ -1,7 +1,7 @@
 //! Commands on the values of keys.
 
 use super::keys::is_present;
-use super::room::{Growth, check_value_length};
+use super::room::{Growth, check_value_length, room_for_value};
 use super::time::{TimeUnit, bad_time};
 use super::transaction::{atomically, check_keys};
 use super::{
@@ -286,10 +286,12 @@ fn append_values(
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
-    let start = output.len();
+    let (start, earlier_bytes) = (output.len(), context.earlier_bytes);
     reply::array(output, arguments.len());
     for (place, key) in arguments.iter().enumerate() {
+        context.earlier_bytes = earlier_bytes + output.len() - start;
         let appended = append_value(context, key, output);
+        context.earlier_bytes = earlier_bytes;
         // The keys of a user with rights to some are not looked at before their turn.
         if matches!(appended, Err(Failed::Halt(Halt::Blocked)))
             && Ring::missed() > 0
@@ -347,6 +349,8 @@ fn set_together(
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     permit_puts(context, arguments)?;
+    let bytes = arguments.iter().map(<[u8]>::len).sum();
+    let _charge = room_for_value(context, bytes)?;
     context.tally.add(Count::Put, arguments.len() as u32 / 2);
     let mut strings = arguments.iter();
     let records = std::iter::from_fn(|| Some((strings.next()?, strings.next()?)));

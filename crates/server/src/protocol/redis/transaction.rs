@@ -7,14 +7,15 @@
 
 use super::channels::{Publications, is_for_subscribers};
 use super::room::SLOW_BYTES_MIN;
-use super::{Content, Failed, NO_ROOM, clients, reply, run, wait_if_long};
-use crate::ops::budget::Charge;
-use crate::ops::long::LONG_BYTES_MIN;
+use super::{Content, Failed, NO_ROOM, clients, reply, run, text_of, wait_if_long};
+use crate::ops::budget::{Budget, Charge};
+use crate::ops::long::{LONG_BYTES_MIN, room_for_transaction};
 use crate::ops::operation::Operation;
 use crate::protocol::{Context, Halt, Next};
 use crate::shared::evaluator::ScriptLogLevel;
 use cabinet::{Error, Version as RecordVersion};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::redis::reply::Version;
 use wire::redis::{Arguments, Command, Request, append_request, parse};
@@ -59,8 +60,8 @@ struct State {
     publications: Publications,
     /// Lines that its scripts write to the log.
     log: Vec<(ScriptLogLevel, String)>,
-    /// Charge for its events.
-    events: Option<Charge>,
+    /// Charge for what it holds beside its changes and its reply.
+    charge: Option<Charge>,
 }
 
 /// Records that are watched.
@@ -116,6 +117,16 @@ impl TransactionState {
         self.0.as_ref().is_some_and(|state| state.is_executing)
     }
 
+    /// Returns the keys of the watched records and of the queued commands.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        let state = self.0.as_ref();
+        let watched = state.into_iter().flat_map(|state| state.watched.versions.keys());
+        let queue = state.and_then(|state| state.queue.as_ref());
+        let requests = queue.into_iter().flat_map(|queue| queue.iter());
+        let keys = requests.flat_map(|(request, command)| command.keys(request.arguments));
+        watched.map(|key| &**key).chain(keys)
+    }
+
     fn state(&mut self) -> &mut State {
         self.0.get_or_insert_default()
     }
@@ -156,7 +167,36 @@ impl State {
     }
 }
 
+/// Bytes of a request besides those of its strings, at most, for each of them.
+const STRING_FRAME_BYTES: usize = 2 * b"$536870912\r\n".len();
+
 impl Queue {
+    /// Makes room for a request of this length in bytes. Returns whether the budget allows it. The
+    /// connection is charged for the queue after the request.
+    fn reserve(&mut self, bytes: usize, budget: &Arc<Budget>) -> bool {
+        let (length, capacity) = (self.requests.len(), self.requests.capacity());
+        if length + bytes <= capacity {
+            return true;
+        }
+        let wanted = (length + bytes).max(2 * capacity);
+        let has_room = Charge::none(budget).set(wanted);
+        if has_room {
+            self.requests.reserve_exact(wanted - length);
+        }
+        has_room
+    }
+
+    /// Returns the commands.
+    fn iter(&self) -> impl Iterator<Item = (Request<'_>, Command)> {
+        let mut rest = &self.requests[..];
+        std::iter::from_fn(move || {
+            let Parse::Complete(request, bytes) = parse(rest) else { return None };
+            rest = &rest[bytes..];
+            let Content::Command(command) = request.content else { return None };
+            Some((request, command))
+        })
+    }
+
     /// Returns whether an event loop may execute the commands.
     fn is_short(&self) -> bool {
         !self.has_others
@@ -222,9 +262,21 @@ pub(super) fn queue(
 ) -> Result<(), Failed> {
     let allowed = check(context, command, request.arguments);
     let max = context.shared.config.request_bytes_max;
+    let budget = &context.shared.served.budget;
     let Some(queue) = &mut context.session.redis.transaction.state().queue else { return Ok(()) };
     queue.is_spoilt |= allowed.is_err();
     allowed?;
+    if queue.is_spoilt {
+        // None is executed.
+        reply::simple(output, "QUEUED");
+        return Ok(());
+    }
+    let frames = STRING_FRAME_BYTES * (request.arguments.len() + 2);
+    let strings = request.arguments.iter().map(<[u8]>::len).sum::<usize>();
+    if !queue.reserve(request.name.len() + strings + frames, budget) {
+        **queue = Queue { is_spoilt: true, ..Queue::default() };
+        return Err("OOM no memory for the queued commands among all requests".into());
+    }
     append_request(&mut queue.requests, request.name, request.arguments);
     queue.count += 1;
     queue.has_others |= is_about_server(command);
@@ -373,8 +425,7 @@ fn execute_queue(
             }
         }
         reply::array(output, queue.count);
-        let mut rest = &queue.requests[..];
-        while let Parse::Complete(request, bytes) = parse(rest) {
+        for (request, command) in queue.iter() {
             if context.shared.served.is_stopping() {
                 return Err("ERR the server is stopping: nothing was changed".into());
             }
@@ -383,15 +434,16 @@ fn execute_queue(
                     "ERR the transaction takes longer than 10 s: nothing was changed".into()
                 );
             }
-            rest = &rest[bytes..];
-            let Content::Command(command) = request.content else { continue };
             if is_deferred(command, part_of(command, &request)) {
                 let version = context.session.redis.version;
                 deferred.push(Deferred { request, command, place: output.len() - start, version });
+                charge(context, deferred.capacity() * size_of::<Deferred<'_>>())?;
                 continue;
             }
+            context.earlier_bytes = output.len() - start;
             execute_one(context, command, &request, output)?;
-            charge_events(context)?;
+            context.earlier_bytes = 0;
+            charge(context, deferred.capacity() * size_of::<Deferred<'_>>())?;
             context.check_length(output.len() - start)?;
         }
         Ok(true)
@@ -414,28 +466,36 @@ fn execute_deferred(
     if deferred.is_empty() {
         return Ok(Next::GoOn);
     }
-    let (replies, version) = (output.split_off(start), context.session.redis.version);
-    let (mut next, mut done) = (Next::GoOn, 0);
+    let (mut next, version) = (Next::GoOn, context.session.redis.version);
+    let (mut replies, mut parts) = (Vec::new(), Vec::with_capacity(deferred.len()));
     for Deferred { request, command, place, version } in deferred {
-        output.extend_from_slice(&replies[done..*place]);
-        done = *place;
         context.session.redis.version = *version;
-        let own = output.len();
-        let executed = execute_one(context, *command, request, output).and_then(|executed| {
-            context.check_length(output.len() - start + replies.len() - done)?;
+        let own = replies.len();
+        let executed = execute_one(context, *command, request, &mut replies).and_then(|executed| {
+            context.check_length(output.len() - start + replies.len())?;
             Ok(executed)
         });
         match executed {
             Ok(Next::GoOn) => {}
             Ok(other) => next = other,
             Err(_) => {
-                output.truncate(own);
-                reply::error(output, "ERR reply over the limit of this server");
+                replies.truncate(own);
+                reply::error(&mut replies, "ERR reply over the limit of this server");
             }
         }
+        parts.push((start + place, own..replies.len()));
     }
-    output.extend_from_slice(&replies[done..]);
     context.session.redis.version = version;
+    // Each moves all that comes after it, so that the last one is the first.
+    let mut from = output.len();
+    output.resize(from + replies.len(), 0);
+    let mut to = output.len();
+    for (place, own) in parts.into_iter().rev() {
+        let moved = from - place;
+        output.copy_within(place..from, to - moved);
+        (from, to) = (place, to - moved - own.len());
+        output[to..to + own.len()].copy_from_slice(&replies[own]);
+    }
     Ok(next)
 }
 
@@ -456,7 +516,7 @@ fn execute_one(
     let arguments = request.arguments;
     let executed = check_keys(context, command.shape().keys(arguments))
         .and_then(|()| run(context, command, part_of(command, request), arguments, output));
-    match executed {
+    match executed.map_err(Failed::of_transaction) {
         Ok(next) => Ok(next),
         Err(failed @ Failed::Whole(_)) => Err(failed),
         Err(failed) => {
@@ -466,18 +526,33 @@ fn execute_one(
     }
 }
 
-/// Takes the memory for the events of the changes that a transaction has collected.
-pub(super) fn charge_events(context: &mut Context<'_>) -> Result<(), Failed> {
-    let bytes = context.database.pending_event_bytes();
+/// Takes the memory for what a transaction holds beside its changes and its reply: events,
+/// messages, and `other_bytes`.
+pub(super) fn charge(context: &mut Context<'_>, other_bytes: usize) -> Result<(), Failed> {
+    let state = context.session.redis.transaction.state();
+    let bytes = context.database.pending_event_bytes() + state.publications.bytes() + other_bytes;
     if bytes < LONG_BYTES_MIN {
         return Ok(());
     }
     let budget = &context.shared.served.budget;
-    let state = context.session.redis.transaction.state();
-    let charge = state.events.get_or_insert_with(|| Charge::none(budget));
+    let charge = state.charge.get_or_insert_with(|| Charge::none(budget));
     match charge.set(bytes) {
         true => Ok(()),
         false => Err(Failed::Whole(NO_ROOM.to_owned())),
+    }
+}
+
+impl Failed {
+    /// Returns the reason why all of a transaction does not succeed, for a change that it cannot
+    /// hold.
+    pub(super) fn of_transaction(self) -> Self {
+        match self {
+            Self::Database(Error::BatchTooLong { max, .. }) if max < BYTES_MAX => {
+                Self::Whole(NO_ROOM.to_owned())
+            }
+            Self::Database(error @ Error::BatchTooLong { .. }) => Self::Whole(text_of(&error)),
+            failed => failed,
+        }
     }
 }
 
@@ -507,17 +582,18 @@ pub(super) fn atomically<T>(
             context.wait()?;
             turn = Some(shared.transaction_turn.lock());
         }
-        let transaction = database.transaction(BYTES_MAX);
+        let has_room = room_for_transaction(&shared.served.budget);
+        let transaction = database.transaction(BYTES_MAX, has_room);
         context.session.redis.transaction.state().is_executing = true;
         let mut within = context.within(transaction.store());
-        let result = run(&mut within);
+        let result = run(&mut within).map_err(Failed::of_transaction);
         let (charge, tally) = (within.charge.take(), within.tally);
         context.charge = charge;
         let state = context.session.redis.transaction.state();
         state.is_executing = false;
         let messages = std::mem::take(&mut state.publications);
         let log = std::mem::take(&mut state.log);
-        state.events = None;
+        let _held = state.charge.take();
         let result = match result {
             Ok(result) => result,
             Err(failed) => {

@@ -2,6 +2,7 @@
 
 use super::{Result, ScriptError, ScriptRecords};
 use crate::ops::conditional::{Action, Write};
+use crate::ops::long::room_for_transaction;
 use crate::ops::operation::Operation;
 use crate::store::Store;
 use cabinet::Error;
@@ -16,7 +17,8 @@ impl ScriptRecords {
         if state.transaction.is_some() {
             return Err(not_within("another transaction"));
         }
-        state.transaction = Some(self.database().transaction(BATCH_BYTES_MAX));
+        let has_room = room_for_transaction(&self.shared.served.budget);
+        state.transaction = Some(self.database().transaction(BATCH_BYTES_MAX, has_room));
         Ok(())
     }
 

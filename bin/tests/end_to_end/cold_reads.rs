@@ -129,6 +129,41 @@ fn every_protocol_reads_what_is_not_in_memory() {
 }
 
 #[test]
+fn the_reads_of_a_transaction_are_under_way_together() {
+    for (way, counter) in ways() {
+        let server = cold("tch", &["--cold-reads", way]);
+        let mut client = server.connect();
+        let numbers: Vec<usize> = (3..RECORDS).step_by(101).collect();
+        let gets =
+            numbers.iter().map(|number| format!("*2\r\n$3\r\nGET\r\n$6\r\n{}\r\n", key(*number)));
+        let queued = "+QUEUED\r\n".repeat(numbers.len());
+        exchange(
+            &mut client,
+            format!("*1\r\n$5\r\nMULTI\r\n{}", gets.collect::<String>()),
+            format!("+OK\r\n{queued}"),
+        );
+        let before = count(&server, counter);
+        let values: String = numbers
+            .iter()
+            .map(|number| format!("${VALUE_BYTES}\r\n{}\r\n", value(*number)))
+            .collect();
+        let reply = format!("*{}\r\n{values}", numbers.len());
+        exchange(&mut client, "*1\r\n$4\r\nEXEC\r\n", reply);
+        let waits = count(&server, counter) - before;
+        assert!((1..=4).contains(&waits), "{way}: {waits} of {}", numbers.len());
+        let others: Vec<String> = (5..RECORDS).step_by(101).map(key).collect();
+        let before = count(&server, counter);
+        exchange(
+            &mut client,
+            format!("TOUCH {}\r\n", others.join(" ")),
+            format!(":{}\r\n", others.len()),
+        );
+        let waits = count(&server, counter) - before;
+        assert!((1..=4).contains(&waits), "{way}: {waits} of {}", others.len());
+    }
+}
+
+#[test]
 fn reads_go_on_while_calls_leave_the_loop_and_clients_leave() {
     const SCRIPT: &str = "function rest() _sleep(0.02) return 'rested' end";
     for (way, _) in ways() {

@@ -39,11 +39,12 @@ use crate::ops::command_mask::{self, Protocol};
 use crate::ops::conditional::{Action, Precondition, Presence, Write};
 use crate::ops::execute::{INLINE_KEYS_MAX, NoReply, Outcome, Reply};
 use crate::ops::expiry::unmarked;
+use crate::ops::lists;
 use crate::ops::long::LONG_BYTES_MIN;
 use crate::ops::number::signed as integer;
 use crate::ops::operation::Operation;
 use crate::store::events::Event;
-use cabinet::{Error, Meta, RecordRef, Version};
+use cabinet::{Error, Meta, RecordRef, Ring, Version};
 use std::sync::Arc;
 use transaction::TransactionState;
 use wait::Wait;
@@ -162,8 +163,11 @@ fn perform(
     if replies == Replies::SkipNext {
         context.session.redis.replies = Replies::On;
     }
-    let executed = execute(context, request, output)
-        .or_else(|failed| failed.reply_from(start, output).map(|()| Next::GoOn));
+    let executed = execute(context, request, output);
+    if matches!(executed, Err(Failed::Halt(Halt::Blocked))) && Ring::missed() > 0 {
+        begin_reads(context, request);
+    }
+    let executed = executed.or_else(|failed| failed.reply_from(start, output).map(|()| Next::GoOn));
     let refuse = |reason, output: &mut Vec<u8>| Redis::refuse_or_close(b"", reason, output);
     let step = finish(output, start, bytes, executed, refuse, |output| {
         reply::error(output, "ERR reply over the limit of this server");
@@ -187,6 +191,24 @@ fn perform(
         withhold(context, request, replies, step, output, start);
     }
     step
+}
+
+/// Begins to read the records of a request that has missed one, as it is to miss no other when it
+/// is executed again.
+#[cold]
+fn begin_reads(context: &Context<'_>, request: &Request<'_>) {
+    let Content::Command(command) = request.content else { return };
+    // The keys of a user with rights to some are not looked at before their turn.
+    if context.session.rights.is_some() {
+        return;
+    }
+    let store = &context.shared.served.nonblocking;
+    match command {
+        Command::Exec => lists::begin_reads(store, context.session.redis.transaction.keys()),
+        // It begins at the key that was missed.
+        Command::MGet => {}
+        _ => lists::begin_reads(store, command.keys(request.arguments)),
+    }
 }
 
 /// Executes a line with quotes, which has this length in bytes with its end.

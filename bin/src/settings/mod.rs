@@ -106,7 +106,7 @@ settings! {
         /// Limit a reply, in bytes
         reply_bytes_max: Bytes = Setting::unset(
             "N", "\"64m\"", "an eighth of the usable memory, up to 1 GiB");
-        /// Limit all incomplete requests and unsent replies together, in bytes
+        /// Limit all incomplete requests, unsent replies and transactions together, in bytes
         buffer_bytes_max: Bytes = Setting::unset(
             "N", "\"128m\"", "a quarter of the usable memory, up to 1.06 GiB");
         /// Limit all values being put over HTTP together, in bytes on disk

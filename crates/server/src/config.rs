@@ -136,8 +136,8 @@ pub struct Config {
     pub reply_bytes_max: usize,
     /// Size of a client's unsent replies above which none of its requests are read, in bytes.
     pub output_bytes_max: usize,
-    /// Most bytes of the buffers of all connections together: incomplete requests, and replies that
-    /// are being made or sent.
+    /// Most bytes of the buffers of all connections together: incomplete requests, replies that
+    /// are being made or sent, and long changes of transactions.
     pub buffer_bytes_max: usize,
     /// Longest time in which a client sends a request, from its first byte to its last, and in
     /// which it takes its replies. A transfer at [`crate::BYTES_PER_SECOND_MIN`] may take longer.

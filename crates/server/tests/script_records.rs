@@ -263,6 +263,26 @@ fn a_transaction_is_made_as_a_whole_or_abandoned() {
 }
 
 #[test]
+fn the_changes_of_a_transaction_need_memory_of_all_requests() {
+    let database = memory();
+    let config = || Config { buffer_bytes_max: 8 << 20, ..config() };
+    let records = script_records(config(), &database);
+    records.begin_transaction().unwrap();
+    let value = vec![b'v'; 1 << 20];
+    records.put(b"a", &value, None).unwrap();
+    records.put(b"a", &value, None).unwrap();
+    records.put(b"b", &value, None).unwrap();
+    let refused = records.put(b"c", &value, None);
+    assert!(matches!(refused, Err(ScriptError::Database(Error::BatchTooLong { .. }))));
+    assert!(!records.end_call());
+    assert_eq!(database.len(), 0);
+    records.begin_transaction().unwrap();
+    records.put(b"a", &value, None).unwrap();
+    records.commit().unwrap();
+    assert_eq!(database.len(), 1);
+}
+
+#[test]
 fn a_transaction_on_a_record_that_another_client_changes_meanwhile_changes_nothing() {
     let database = memory();
     let records = of(&database);

@@ -65,9 +65,10 @@ impl Database {
         self.transaction_within(bytes_max, |_| true)
     }
 
-    /// Does the same, and calls `has_room` with the number of bytes before the transaction takes
-    /// more. If that returns `false`, the operation fails with [`Error::BatchTooLong`]. The function
-    /// is dropped with the last handle on the transaction, which may be after the commit.
+    /// Begins a transaction that may hold `bytes_max` bytes, and calls `has_room` with their number
+    /// before it takes more. If that returns `false`, the operation fails with
+    /// [`Error::BatchTooLong`]. The function is dropped with the last handle on the transaction,
+    /// which may be after the commit.
     pub fn transaction_within(
         &self,
         bytes_max: usize,

@@ -350,6 +350,24 @@ fn masks_rights_and_read_only_replicas_are_respected() {
     );
 }
 
+#[test]
+fn a_hyperloglog_that_a_database_would_cut_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(fixed(folder.path()));
+    let elements: String = (0..300).map(|number| format!(" {number}")).collect();
+    let refused = "-ERR a HyperLogLog of 702 bytes is over the width of this database, 255";
+    talk(
+        &mut server.connect(),
+        &[
+            ("PFADD 1 a b", ":1"),
+            (&format!("PFADD 1{elements}"), refused),
+            ("PFCOUNT 1", ":2"),
+            ("PFMERGE 2 1", "+OK"),
+            ("PFCOUNT 2", ":2"),
+        ],
+    );
+}
+
 /// Both forms of a value, and their changes, are those of Redis: `wire` compares their bytes.
 #[test]
 fn elements_are_counted_in_values_of_redis() {

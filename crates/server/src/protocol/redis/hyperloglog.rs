@@ -32,12 +32,16 @@ pub(super) fn add(
     let ([key], elements) = arguments.split().ok_or(SYNTAX)?;
     wait_if_long(context, arguments)?;
     context.tally.count(Count::Put);
+    let width = width(context);
     let mut is_changed = false;
     change(context, key, |found| {
         let (mut sketch, meta) = sketch_of(found)?;
         is_changed = found.is_none();
         elements.clone().for_each(|element| is_changed |= sketch.add(element));
-        Ok(if is_changed { Decision::Put(sketch.into(), meta) } else { Decision::Keep })
+        match is_changed {
+            true => Ok(Decision::Put(whole(sketch, width)?, meta)),
+            false => Ok(Decision::Keep),
+        }
     })?;
     reply::integer(output, is_changed.into());
     Ok(())
@@ -74,7 +78,7 @@ pub(super) fn merge(
         let union = union_of(context, arguments)?;
         let (mut sketch, meta) = sketch_of(find(context, key)?.as_ref())?;
         sketch.merge(&union);
-        let value = Vec::from(sketch);
+        let value = whole(sketch, width(context))?;
         context.tally.count(Count::Put);
         let write = Write::new(key, Action::put(Presence::Any, value.as_slice(), meta));
         context.execute(&Operation::Write(write), &mut NoReply)??;
@@ -89,6 +93,23 @@ fn sketch_of(found: Option<&Found>) -> Result<(Sketch, Meta), Failed> {
     let Some(found) = found else { return Ok((Sketch::default(), Meta::NONE)) };
     let sketch = Sketch::try_from(found.value.clone()).map_err(failure)?;
     Ok((sketch, found.meta))
+}
+
+/// Returns the bytes to which a fixed-length database cuts values.
+fn width(context: &Context<'_>) -> Option<u64> {
+    context.shared.served.database.as_numbered().map(|numbered| numbered.width())
+}
+
+/// Returns a value to store. Fails if the database would cut it, so that nothing is left of it.
+fn whole(sketch: Sketch, width: Option<u64>) -> Result<Vec<u8>, Failed> {
+    let value = Vec::from(sketch);
+    match width.filter(|width| value.len() as u64 > *width) {
+        None => Ok(value),
+        Some(width) => Err(Failed::Text(format!(
+            "ERR a HyperLogLog of {} bytes is over the width of this database, {width}",
+            value.len()
+        ))),
+    }
 }
 
 /// Returns the union of the values of keys.

@@ -178,12 +178,13 @@ impl Queue {
         if length + bytes <= capacity {
             return true;
         }
-        let wanted = (length + bytes).max(2 * capacity);
-        let has_room = Charge::none(budget).set(wanted);
-        if has_room {
+        let least = length + bytes;
+        let has_room = |wanted: &usize| Charge::none(budget).set(*wanted);
+        let wanted = [least.max(2 * capacity), least].into_iter().find(has_room);
+        if let Some(wanted) = wanted {
             self.requests.reserve_exact(wanted - length);
         }
-        has_room
+        wanted.is_some()
     }
 
     /// Returns the commands.

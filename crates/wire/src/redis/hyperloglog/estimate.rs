@@ -1,5 +1,5 @@
-//! Estimate of the number of elements by the ranks of the registers: algorithm 6 of Otmar Ertl, "New
-//! cardinality estimation algorithms for `HyperLogLog` sketches", 2017.
+//! Estimate of the number of elements by the ranks of the registers: algorithm 6 of Otmar Ertl,
+//! "New cardinality estimation algorithms for `HyperLogLog` sketches", 2017.
 
 use super::{RANK_BITS, REGISTERS};
 

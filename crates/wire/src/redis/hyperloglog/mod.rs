@@ -6,11 +6,12 @@
 //! "HYLL" | form u8 | 0 0 0 | estimate u64 | registers
 //! ```
 //!
-//! The estimate is that of the registers, unless its highest bit is set. Each element belongs to one
-//! of 16,384 registers, which keep the greatest rank of their elements. In form 0 ([`dense`]) a
+//! The estimate is that of the registers, unless its highest bit is set. Each element belongs to
+//! one of 16,384 registers, which keep the greatest rank of their elements. In form 0 ([`dense`]) a
 //! register has 6 bits, in form 1 ([`sparse`]) runs of equal registers share one or two bytes. A
 //! sparse value becomes a dense one when it would exceed 3,000 bytes, or a rank exceeds 32. Ranks
-//! and bytes are those of Redis 7.0, so that values may be moved between both.
+//! and bytes are those of Redis 7.0, so that values may be moved between both. The format is drawn
+//! in `docs/protocols/redis.md`.
 
 mod dense;
 mod estimate;

@@ -496,3 +496,26 @@ pub(super) fn if_found(appended: Option<Result<(), TooLong>>) -> Result<Outcome,
         Some(appended) => Ok(appended.map(|()| Outcome::Done)?),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn earlier_parts_of_a_reply_count_before_a_part_is_copied() {
+        let budget = Budget::new(4 << 20);
+        let mut charge = None;
+        let mut limit = ReplyLimit {
+            bytes_max: 10 << 20,
+            earlier_bytes: 2 << 20,
+            budget: &budget,
+            charge: &mut charge,
+        };
+        let mut appended = 0;
+        let mut append = |bytes| limit.append(&mut NoReply, bytes, |_| appended += 1).is_ok();
+        assert!(append(2 << 20));
+        assert!(!append((2 << 20) + 1));
+        // The reply of this test stays empty.
+        assert_eq!((appended, budget.used_bytes()), (1, 2 << 20));
+    }
+}

@@ -106,7 +106,7 @@ impl Space {
             return Some(Arc::clone(most));
         }
         let share = |segment: &Segment| segment.dead_percent(segment.number == oldest);
-        // Of several, the oldest one costs the least.
+        // The oldest one of several costs the least.
         let best = sealed.clone().rev().max_by_key(|segment| share(segment))?;
         let worth = if self.is_wanted() {
             1

@@ -1,9 +1,9 @@
 //! Batches: changes that are applied together or not at all.
 
-use crate::bytes::of_key;
 use crate::codec::Codecs;
 use crate::errors::Failure;
-use crate::expiry::meta_of;
+use crate::expiry::Seconds;
+use crate::rules::Rules;
 use crate::shared::Shared;
 use crate::store::Store;
 use parking_lot::Mutex;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 pub(crate) struct Batch {
     shared: Arc<Shared>,
     codecs: Codecs,
+    rules: Rules,
     changes: Mutex<cabinet::Batch>,
 }
 
@@ -32,7 +33,8 @@ impl Batch {
         let (py, store) = (store.py(), store.get());
         drop(store.shared.enter()?);
         let (shared, codecs) = (Arc::clone(&store.shared), store.codecs.copy(py));
-        Ok(Self { shared, codecs, changes: Mutex::default() })
+        let rules = store.rules.clone();
+        Ok(Self { shared, codecs, rules, changes: Mutex::default() })
     }
 
     /// Stores a record. A later change of the same key wins.
@@ -41,12 +43,13 @@ impl Batch {
         &self,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
-        ttl: Option<f64>,
-        expires_at: Option<f64>,
+        ttl: Option<Seconds>,
+        expires_at: Option<Seconds>,
         flags: u32,
     ) -> PyResult<()> {
-        let (key, value) = (of_key(key)?, self.codecs.encode(value)?);
-        let meta = meta_of(ttl, expires_at, flags)?;
+        let (key, value) = (self.rules.key(key)?, self.codecs.encode(value)?);
+        self.rules.check_size(key.py(), value.as_bytes().len())?;
+        let meta = self.rules.meta(key.py(), ttl, expires_at, flags)?;
         self.with(|batch| batch.put(key.as_bytes(), value.as_bytes(), meta))
     }
 
@@ -56,7 +59,7 @@ impl Batch {
 
     /// Removes a record, if there is one.
     fn remove(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
-        let key = of_key(key)?;
+        let key = self.rules.key(key)?;
         self.with(|batch| batch.remove(key.as_bytes()))
     }
 
@@ -66,7 +69,7 @@ impl Batch {
 
     /// Applies the batch only if the record has this version; 0 stands for no record.
     fn expect(&self, key: &Bound<'_, PyAny>, version: u64) -> PyResult<()> {
-        let key = of_key(key)?;
+        let key = self.rules.key(key)?;
         let version = Some(version).filter(|version| *version != 0);
         self.with(|batch| batch.expect(key.as_bytes(), version))
     }

@@ -3,7 +3,7 @@
 use crate::bytes::of_key;
 use crate::codec::Codecs;
 use crate::errors::{self, Failure};
-use crate::expiry::meta_of;
+use crate::expiry::Seconds;
 use crate::shared::{Child, Shared};
 use crate::store::Store;
 use cabinet::{Cursor as Place, CursorPut, Side, Version};
@@ -155,13 +155,13 @@ impl Store {
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         before: bool,
-        ttl: Option<f64>,
-        expires_at: Option<f64>,
+        ttl: Option<Seconds>,
+        expires_at: Option<Seconds>,
         flags: u32,
     ) -> PyResult<Version> {
-        let (key, value) = (of_key(key)?, self.codecs.encode(value)?);
+        let (key, value) = (self.rules.key(key)?, self.encode(value)?);
         let (key, value) = (key.as_bytes(), value.as_bytes());
-        let meta = meta_of(ttl, expires_at, flags)?;
+        let meta = self.rules.meta(py, ttl, expires_at, flags)?;
         let side = if before { Side::Before } else { Side::After };
         let put = self
             .shared
@@ -175,7 +175,7 @@ impl Store {
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let key = of_key(key)?;
+        let key = self.rules.key(key)?;
         let key = key.as_bytes();
         let values = self.shared.read(py, |database| database.get_all(key))?;
         values.iter().map(|value| self.codecs.decode_slice(py, value)).collect()
@@ -183,14 +183,14 @@ impl Store {
 
     /// Trees: returns the number of values that a key has.
     fn count(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let key = of_key(key)?;
+        let key = self.rules.key(key)?;
         let key = key.as_bytes();
         Ok(self.shared.read(py, |database| database.count(key))?)
     }
 
     /// Trees: removes all values of a key. Returns their number.
     fn remove_all(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let key = of_key(key)?;
+        let key = self.rules.key(key)?;
         let key = key.as_bytes();
         Ok(self.shared.change(py, |database| database.remove_all(key))?)
     }

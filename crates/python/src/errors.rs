@@ -84,6 +84,14 @@ fn of_library(py: Python<'_>, error: &Error) -> PyErr {
             let source = io::Error::from_raw_os_error(libc::ENOSPC);
             return of_system(py, "NoSpaceError", &text, &source, path);
         }
+        Error::InUse { path } => {
+            let text = format!(
+                "{} is open already, in another process or in this one: close it there, or share \
+                 the object that has it open",
+                path.display()
+            );
+            return new(py, "InUseError", &text);
+        }
         Error::Corrupted { .. } => "CorruptedError",
         Error::NoMemory { .. } => "NoMemoryError",
         Error::Poisoned(_) => "PoisonedError",
@@ -98,7 +106,6 @@ fn of_library(py: Python<'_>, error: &Error) -> PyErr {
         Error::Late => "LateError",
         Error::WouldBlock => "BusyError",
         Error::Reentrant => "ReentrantError",
-        Error::InUse { .. } => "InUseError",
         Error::LegacyFile { .. } => "LegacyFileError",
         Error::BadColumn(_) => "BadColumnError",
         Error::BadSearch(_) => "BadSearchError",

@@ -3,11 +3,27 @@
 use cabinet::Meta;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Seconds of an argument. They are not a bool, which Python takes for a number.
+#[derive(Clone, Copy)]
+pub(crate) struct Seconds(f64);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Seconds {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if value.is_instance_of::<PyBool>() {
+            return Err(PyTypeError::new_err("it is a number of seconds, or None, not a bool"));
+        }
+        value.extract().map(Self)
+    }
+}
 
 /// Returns flags and expiry from arguments: seconds from now on, or seconds since the Unix epoch.
 #[inline]
-pub(crate) fn meta_of(ttl: Option<f64>, expires_at: Option<f64>, flags: u32) -> PyResult<Meta> {
+pub(crate) fn meta_of(ttl: Option<Seconds>, expires_at: Option<Seconds>, flags: u32) -> PyResult<Meta> {
     if ttl.is_none() && expires_at.is_none() {
         return Ok(Meta { flags, expires_at_ms: 0 });
     }
@@ -15,14 +31,14 @@ pub(crate) fn meta_of(ttl: Option<f64>, expires_at: Option<f64>, flags: u32) -> 
 }
 
 /// Returns the milliseconds since the Unix epoch at which a record ceases to exist; 0 is never.
-pub(crate) fn expires_at_ms(ttl: Option<f64>, expires_at: Option<f64>) -> PyResult<u64> {
+pub(crate) fn expires_at_ms(ttl: Option<Seconds>, expires_at: Option<Seconds>) -> PyResult<u64> {
     let seconds = match (ttl, expires_at) {
         (None, None) => return Ok(0),
-        (Some(ttl), None) => {
+        (Some(Seconds(ttl)), None) => {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             now.as_secs_f64() + ttl
         }
-        (None, Some(seconds)) => seconds,
+        (None, Some(Seconds(seconds))) => seconds,
         (Some(_), Some(_)) => {
             return Err(PyTypeError::new_err("ttl and expires_at exclude each other: give one"));
         }

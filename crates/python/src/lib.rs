@@ -11,6 +11,7 @@ mod errors;
 mod expiry;
 mod fork;
 mod options;
+mod rules;
 mod scan;
 mod shared;
 mod store;

@@ -1,11 +1,12 @@
 //! `Store`: a database or a transaction, with the operations on single records.
 
 use crate::buffer::Target;
-use crate::bytes::{of_key, of_part};
+use crate::bytes::of_part;
 use crate::codec::Codecs;
 use crate::errors::{self, Failure};
-use crate::expiry::{RecordMeta, expires_at_ms, meta_of};
+use crate::expiry::{RecordMeta, Seconds};
 use crate::options::Opening;
+use crate::rules::{Rules, width_of};
 use crate::shared::{Handle, Shared};
 use cabinet::{Change, Error, Meta, RecordRef, Swap, Version};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
@@ -23,6 +24,7 @@ const KEYS_PER_WAIT: usize = 256;
 pub(crate) struct Store {
     pub(crate) shared: Arc<Shared>,
     pub(crate) codecs: Codecs,
+    pub(crate) rules: Rules,
     /// The database of a transaction.
     parent: Option<Arc<Shared>>,
 }
@@ -54,6 +56,14 @@ impl Store {
         Ok(found.map(|found| found.bytes(py)))
     }
 
+    /// Returns the bytes to store for a value.
+    #[inline]
+    pub(crate) fn encode<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = self.codecs.encode(value)?;
+        self.rules.check_size(value.py(), bytes.as_bytes().len())?;
+        Ok(bytes)
+    }
+
     fn put_bytes(&self, py: Python<'_>, key: &[u8], value: &[u8], meta: Meta) -> PyResult<Version> {
         Ok(self.shared.change(py, |database| database.put_with(key, value, meta))?)
     }
@@ -78,12 +88,14 @@ impl Store {
         let codecs = Codecs::new(codec.unwrap_or(&raw), keys)?;
         let opening = Opening::new(name, options)?;
         let database = py.detach(|| opening.open()).map_err(errors::library)?;
-        Ok(Self { shared: Shared::new(Handle::of_database(database)), codecs, parent: None })
+        let shared = Shared::new(Handle::of_database(database));
+        let rules = Rules::of(&shared)?;
+        Ok(Self { shared, codecs, rules, parent: None })
     }
 
     #[inline]
     fn __getitem__<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        match self.find(key.py(), of_key(key)?.as_bytes())? {
+        match self.find(key.py(), self.rules.key(key)?.as_bytes())? {
             Some(value) => self.codecs.decode(value),
             None => Err(errors::missing(key)),
         }
@@ -96,7 +108,7 @@ impl Store {
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let (key, value) = (of_key(key)?, self.codecs.encode(value)?);
+        let (key, value) = (self.rules.key(key)?, self.encode(value)?);
         self.put_bytes(py, key.as_bytes(), value.as_bytes(), Meta::NONE).map(drop)
     }
 
@@ -122,7 +134,7 @@ impl Store {
         key: &Bound<'py, PyAny>,
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        match self.find(py, of_key(key)?.as_bytes())? {
+        match self.find(py, self.rules.key(key)?.as_bytes())? {
             Some(value) => self.codecs.decode(value).map(Some),
             None => Ok(default),
         }
@@ -134,7 +146,7 @@ impl Store {
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
     ) -> PyResult<Option<(Bound<'py, PyAny>, RecordMeta)>> {
-        let key = of_key(key)?;
+        let key = self.rules.key(key)?;
         let key = key.as_bytes();
         let read = |record: RecordRef<'_>| (record.value.to_vec(), meta_of_record(&record));
         let found = self.shared.read(py, |database| database.read(key, read))?;
@@ -144,7 +156,7 @@ impl Store {
 
     /// Returns flags, expiry, version and size of a record; `None` without one.
     fn meta(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<RecordMeta>> {
-        let key = of_key(key)?;
+        let key = self.rules.key(key)?;
         let key = key.as_bytes();
         let read = |record: RecordRef<'_>| meta_of_record(&record);
         Ok(self.shared.read(py, |database| database.read(key, read))?)
@@ -152,7 +164,7 @@ impl Store {
 
     /// Returns the bytes of a value as it is stored; `None` without a record.
     fn size(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
-        let key = of_key(key)?;
+        let key = self.rules.key(key)?;
         let key = key.as_bytes();
         Ok(self.shared.read(py, |database| database.value_size(key))?)
     }
@@ -166,7 +178,7 @@ impl Store {
         key: &Bound<'_, PyAny>,
         buffer: &Bound<'_, PyAny>,
     ) -> PyResult<Option<usize>> {
-        let key = of_key(key)?;
+        let key = self.rules.key(key)?;
         let key = key.as_bytes();
         let target = Target::new(buffer)?;
         let copy = |record: RecordRef<'_>| target.copy(record.value);
@@ -188,7 +200,7 @@ impl Store {
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let default = default.unwrap_or_else(|| py.None().into_bound(py));
-        let keys = keys.try_iter()?.map(|key| of_key(&key?)).collect::<PyResult<Vec<_>>>()?;
+        let keys = keys.try_iter()?.map(|key| self.rules.key(&key?)).collect::<PyResult<Vec<_>>>()?;
         let keys: Vec<&[u8]> = keys.iter().map(PyBytesMethods::as_bytes).collect();
         let object = |record: RecordRef<'_>| Found::Object(PyBytes::new(py, record.value).unbind());
         let mut found = Vec::with_capacity(keys.len());
@@ -224,12 +236,12 @@ impl Store {
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
-        ttl: Option<f64>,
-        expires_at: Option<f64>,
+        ttl: Option<Seconds>,
+        expires_at: Option<Seconds>,
         flags: u32,
     ) -> PyResult<Version> {
-        let (key, value) = (of_key(key)?, self.codecs.encode(value)?);
-        self.put_bytes(py, key.as_bytes(), value.as_bytes(), meta_of(ttl, expires_at, flags)?)
+        let (key, value) = (self.rules.key(key)?, self.encode(value)?);
+        self.put_bytes(py, key.as_bytes(), value.as_bytes(), self.rules.meta(py, ttl, expires_at, flags)?)
     }
 
     /// Stores several records, given as a mapping or as pairs, all together or none of them.
@@ -238,14 +250,14 @@ impl Store {
         &self,
         py: Python<'_>,
         records: &Bound<'_, PyAny>,
-        ttl: Option<f64>,
-        expires_at: Option<f64>,
+        ttl: Option<Seconds>,
+        expires_at: Option<Seconds>,
         flags: u32,
     ) -> PyResult<()> {
-        let meta = meta_of(ttl, expires_at, flags)?;
+        let meta = self.rules.meta(py, ttl, expires_at, flags)?;
         let mut batch = cabinet::Batch::new();
         let mut put = |key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>| {
-            let (key, value) = (of_key(key)?, self.codecs.encode(value)?);
+            let (key, value) = (self.rules.key(key)?, self.encode(value)?);
             batch.put(key.as_bytes(), value.as_bytes(), meta);
             Ok::<(), PyErr>(())
         };
@@ -275,13 +287,13 @@ impl Store {
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
-        ttl: Option<f64>,
-        expires_at: Option<f64>,
+        ttl: Option<Seconds>,
+        expires_at: Option<Seconds>,
         flags: u32,
     ) -> PyResult<bool> {
-        let (key, value) = (of_key(key)?, self.codecs.encode(value)?);
+        let (key, value) = (self.rules.key(key)?, self.encode(value)?);
         let (key, value) = (key.as_bytes(), value.as_bytes());
-        let meta = meta_of(ttl, expires_at, flags)?;
+        let meta = self.rules.meta(py, ttl, expires_at, flags)?;
         Ok(self.shared.change(py, |database| database.put_keep(key, value, meta))?)
     }
 
@@ -292,13 +304,13 @@ impl Store {
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
-        ttl: Option<f64>,
-        expires_at: Option<f64>,
+        ttl: Option<Seconds>,
+        expires_at: Option<Seconds>,
         flags: u32,
     ) -> PyResult<bool> {
-        let (key, value) = (of_key(key)?, self.codecs.encode(value)?);
+        let (key, value) = (self.rules.key(key)?, self.encode(value)?);
         let (key, value) = (key.as_bytes(), value.as_bytes());
-        let meta = meta_of(ttl, expires_at, flags)?;
+        let meta = self.rules.meta(py, ttl, expires_at, flags)?;
         Ok(self.shared.change(py, |database| database.replace(key, value, meta))?)
     }
 
@@ -312,12 +324,12 @@ impl Store {
     ) -> PyResult<Bound<'py, PyAny>> {
         let none = py.None().into_bound(py);
         let default = default.unwrap_or(&none);
-        let key = of_key(key)?;
+        let key = self.rules.key(key)?;
         let key = key.as_bytes();
         if let Some(value) = self.find(py, key)? {
             return self.codecs.decode(value);
         }
-        let encoded = self.codecs.encode(default)?;
+        let encoded = self.encode(default)?;
         let encoded = encoded.as_bytes();
         let decide = |record: Option<RecordRef<'_>>| match record {
             Some(record) => (Change::Keep, Some(record.value.to_vec())),
@@ -336,15 +348,18 @@ impl Store {
         key: &Bound<'_, PyAny>,
         part: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let (key, part) = (of_key(key)?, of_part(part)?);
+        let (key, part) = (self.rules.key(key)?, of_part(part)?);
         let (key, part) = (key.as_bytes(), part.as_bytes());
+        if matches!(self.rules, Rules::Fixed(_)) {
+            return self.append_within(py, key, part);
+        }
         Ok(self.shared.change(py, |database| database.put_cat(key, part))?)
     }
 
     /// Removes a record. Returns whether there was one.
     fn remove(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = key.py();
-        let key = of_key(key)?;
+        let key = self.rules.key(key)?;
         let key = key.as_bytes();
         Ok(self.shared.change(py, |database| database.remove(key))?)
     }
@@ -353,7 +368,7 @@ impl Store {
     fn remove_many(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<usize> {
         let mut removed = 0;
         for key in keys.try_iter()? {
-            let key = of_key(&key?)?;
+            let key = self.rules.key(&key?)?;
             let key = key.as_bytes();
             removed += usize::from(self.shared.change(py, |database| database.remove(key))?);
         }
@@ -372,16 +387,16 @@ impl Store {
         if default.len() > 1 {
             return Err(PyTypeError::new_err("pop takes a key and at most one default"));
         }
-        let bytes = of_key(key)?;
+        let bytes = self.rules.key(key)?;
         let bytes = bytes.as_bytes();
-        let decide = |record: Option<RecordRef<'_>>| match record {
-            Some(record) => (Change::Remove, Some(record.value.to_vec())),
-            None => (Change::Keep, None),
-        };
-        match self.shared.change(py, |database| database.modify(bytes, decide))? {
-            Some(value) => self.codecs.decode_slice(py, &value),
-            None => default.get_item(0).map_err(|_| errors::missing(key)),
+        while let Some(value) = self.find(py, bytes)? {
+            // A value that cannot be decoded is not removed.
+            let decoded = self.codecs.decode(value.clone())?;
+            if self.change_if_equal(py, bytes, value.as_bytes(), || Change::Remove)? {
+                return Ok(decoded);
+            }
         }
+        default.get_item(0).map_err(|_| errors::missing(key))
     }
 
     /// Sets the expiry of a record: seconds from now on, or seconds since the Unix epoch, or never.
@@ -391,12 +406,12 @@ impl Store {
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
-        ttl: Option<f64>,
-        expires_at: Option<f64>,
+        ttl: Option<Seconds>,
+        expires_at: Option<Seconds>,
     ) -> PyResult<bool> {
-        let key = of_key(key)?;
+        let key = self.rules.key(key)?;
         let key = key.as_bytes();
-        let time = expires_at_ms(ttl, expires_at)?;
+        let time = self.rules.expiry(py, ttl, expires_at)?;
         Ok(self.shared.change(py, |database| database.touch(key, time))?)
     }
 
@@ -410,15 +425,16 @@ impl Store {
         key: &Bound<'_, PyAny>,
         expected: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
-        ttl: Option<f64>,
-        expires_at: Option<f64>,
+        ttl: Option<Seconds>,
+        expires_at: Option<Seconds>,
         flags: u32,
     ) -> PyResult<bool> {
-        let (expected, value) = (self.codecs.encode(expected)?, self.codecs.encode(value)?);
-        let meta = meta_of(ttl, expires_at, flags)?;
+        let (expected, value) = (self.codecs.encode(expected)?, self.encode(value)?);
+        let meta = self.rules.meta(py, ttl, expires_at, flags)?;
         let value = value.as_bytes();
         let put = || Change::Put(value.to_vec(), meta);
-        self.change_if_equal(py, key, expected.as_bytes(), put)
+        let key = self.rules.key(key)?;
+        self.change_if_equal(py, key.as_bytes(), expected.as_bytes(), put)
     }
 
     /// Removes a record if it has the value `expected`. Returns whether it did.
@@ -429,7 +445,8 @@ impl Store {
         expected: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         let expected = self.codecs.encode(expected)?;
-        self.change_if_equal(py, key, expected.as_bytes(), || Change::Remove)
+        let key = self.rules.key(key)?;
+        self.change_if_equal(py, key.as_bytes(), expected.as_bytes(), || Change::Remove)
     }
 
     /// Stores a value if the record has this version; 0 stands for no record. Returns whether it
@@ -442,16 +459,16 @@ impl Store {
         key: &Bound<'_, PyAny>,
         version: Version,
         value: &Bound<'_, PyAny>,
-        ttl: Option<f64>,
-        expires_at: Option<f64>,
+        ttl: Option<Seconds>,
+        expires_at: Option<Seconds>,
         flags: u32,
     ) -> PyResult<bool> {
         if version == 0 {
             return self.add(py, key, value, ttl, expires_at, flags);
         }
-        let (key, value) = (of_key(key)?, self.codecs.encode(value)?);
+        let (key, value) = (self.rules.key(key)?, self.encode(value)?);
         let (key, value) = (key.as_bytes(), value.as_bytes());
-        let meta = meta_of(ttl, expires_at, flags)?;
+        let meta = self.rules.meta(py, ttl, expires_at, flags)?;
         let swap = self
             .shared
             .change(py, |database| database.compare_and_swap(key, version, value, meta))?;
@@ -463,8 +480,9 @@ impl Store {
     /// if the sum has more bits.
     #[pyo3(signature = (key, by=1, *, bits=32))]
     fn add_int(&self, py: Python<'_>, key: &Bound<'_, PyAny>, by: i64, bits: u32) -> PyResult<i64> {
-        let key = of_key(key)?;
+        let key = self.rules.key(key)?;
         let key = key.as_bytes();
+        self.rules.check_size(py, (bits / 8) as usize)?;
         let added = match bits {
             32 => self
                 .shared
@@ -481,8 +499,9 @@ impl Store {
     /// Adds to a double and returns the sum. Creates the record if there is none.
     #[pyo3(signature = (key, by=1.0))]
     fn add_float(&self, py: Python<'_>, key: &Bound<'_, PyAny>, by: f64) -> PyResult<f64> {
-        let key = of_key(key)?;
+        let key = self.rules.key(key)?;
         let key = key.as_bytes();
+        self.rules.check_size(py, size_of::<f64>())?;
         Ok(self.shared.change(py, |database| database.add_double(key, by))?)
     }
 
@@ -533,18 +552,28 @@ impl Store {
         let weak = Arc::downgrade(&shared);
         self.shared.adopt(weak);
         let parent = Some(Arc::clone(&self.shared));
-        Ok(Self { shared, codecs: self.codecs.copy(py), parent })
+        Ok(Self { shared, codecs: self.codecs.copy(py), rules: self.rules.clone(), parent })
+    }
+
+    /// Appends to a value of a fixed-length database, which would truncate a longer one.
+    fn append_within(&self, py: Python<'_>, key: &[u8], part: &[u8]) -> PyResult<()> {
+        let width = width_of(&self.scanned().enter()?.slow);
+        let append = |record: Option<RecordRef<'_>>| {
+            let (old, meta) = record.map_or((&[][..], Meta::NONE), |old| (old.value, old.meta));
+            let bytes = old.len() + part.len();
+            if bytes > width { (Change::Keep, bytes) } else { (Change::Put([old, part].concat(), meta), 0) }
+        };
+        let too_long = self.shared.change(py, |database| database.modify(key, append))?;
+        self.rules.check_size(py, too_long)
     }
 
     fn change_if_equal(
         &self,
         py: Python<'_>,
-        key: &Bound<'_, PyAny>,
+        key: &[u8],
         expected: &[u8],
         change: impl Fn() -> Change + Send + Sync,
     ) -> PyResult<bool> {
-        let key = of_key(key)?;
-        let key = key.as_bytes();
         let decide = |record: Option<RecordRef<'_>>| match record {
             Some(record) if record.value == expected => (change(), true),
             _ => (Change::Keep, false),

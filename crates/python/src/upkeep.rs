@@ -2,6 +2,7 @@
 
 use crate::errors;
 use crate::options::kind_of;
+use crate::rules::{is_id, width_of};
 use crate::shared::go_on;
 use crate::store::Store;
 use cabinet::legacy::{File, Item, Visit};
@@ -108,6 +109,9 @@ struct Import<'d> {
 
 impl Import<'_> {
     fn store(&mut self, item: &Item<'_>) -> cabinet::Result<()> {
+        if let Item::Record { key, value } = item {
+            check_fixed(self.database, key, value)?;
+        }
         match item {
             Item::Record { key, value } => {
                 self.database.put(key, value)?;
@@ -134,6 +138,24 @@ impl Import<'_> {
         self.records += item.records();
         Ok(())
     }
+}
+
+/// Fails if a fixed-length database would store a part of a record only, or under another key.
+fn check_fixed(database: &Database, key: &[u8], value: &[u8]) -> cabinet::Result<()> {
+    let Some(numbered) = database.as_numbered() else { return Ok(()) };
+    if !is_id(key) {
+        let key = String::from_utf8_lossy(key).into_owned();
+        return Err(Error::NoId { key, max: numbered.id_max() });
+    }
+    let (bytes, width) = (value.len(), width_of(database));
+    if bytes <= width {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument(format!(
+        "a value of {bytes} bytes, under the key {}, is longer than the width of {width}: import \
+         into a database with a greater width",
+        String::from_utf8_lossy(key)
+    )))
 }
 
 impl Visit for Import<'_> {

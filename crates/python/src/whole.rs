@@ -1,11 +1,11 @@
 //! Operations on a database as a whole.
 
-use crate::errors::Failure;
-use crate::options::kind_name;
+use crate::errors::{self, Failure};
+use crate::options::{kind_name, tuning_of};
 use crate::shared::go_on;
 use crate::store::Store;
 use crate::upkeep::{checked_dict, damage_texts};
-use cabinet::Durability;
+use cabinet::{Durability, Kind};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
@@ -80,6 +80,19 @@ impl Store {
     /// Reclaims dead space, after it has applied tuning such as "capsiz=1g", if any is given.
     #[pyo3(signature = (tuning=None))]
     fn optimize(&self, py: Python<'_>, tuning: Option<&str>) -> PyResult<()> {
+        if let Some(tuning) = tuning {
+            // The library passes over settings that it does not know.
+            let kind = self.shared.enter()?.slow.kind().unwrap_or(Kind::Hash);
+            let notices = tuning_of(kind, tuning)?.notices;
+            if let Some(notice) = notices.first() {
+                let parts = notice.rsplit_once(": ").map_or("", |(_, parts)| parts);
+                let kind = kind_name(kind);
+                let text = format!(
+                    "tuning without effect on a database of the kind {kind:?}: {parts}: leave it out"
+                );
+                return Err(errors::new(py, "UnsupportedError", &text));
+            }
+        }
         let optimized = self.shared.wait(py, |database| match tuning {
             Some(tuning) => database.retune(tuning),
             None => database.optimize(),

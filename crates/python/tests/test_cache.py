@@ -244,6 +244,44 @@ def test_an_unknown_policy_is_refused(tmp_path, cache):
 # Queues.
 
 
+def test_a_tag_may_be_a_bool(cache):
+    cache.set("a", 1, tag=True)
+    cache.set("b", 1, tag=1)
+    cache.set("c", 1, tag=False)
+    assert cache.get("a", tag=True) == (1, 1)
+    assert texts(cache.check()) == []
+    assert cache.evict(True) == 2 and list(cache) == ["c"]
+    assert cache.evict(0) == 1 and entries(cache) == {}
+
+
+def test_seconds_and_sizes_are_not_bools(tmp_path, cache):
+    for use in (
+        lambda: cache.set("a", 1, expire=True),
+        lambda: cache.add("a", 1, expire=False),
+        lambda: cache.touch("b", True),
+        lambda: cache.push(1, expire=True),
+        lambda: cache.memoize(expire=True),
+        lambda: cache.expire(True),
+        lambda: Cache(tmp_path / "b", timeout=True),
+        lambda: Cache(tmp_path / "b", durability=True),
+        lambda: Cache(tmp_path / "b", size_limit=True),
+        lambda: cache.reset("cull_limit", False),
+    ):
+        cache["b"] = 1
+        with pytest.raises(TypeError, match="bool|durability"):
+            use()
+    with pytest.raises(ValueError, match="expire=nan"):
+        cache.set("a", 1, expire=float("nan"))
+    assert list(cache) == ["b"]
+
+
+def test_an_unknown_setting_is_refused_by_its_name(tmp_path):
+    with pytest.raises(TypeError, match="'sizelimit'.*size_limit"):
+        Cache(tmp_path / "a", sizelimit=5)
+    with Cache(tmp_path / "a", sqlite_mmap_size=5, disk_min_file_size=5) as cache:
+        assert cache.disk_min_file_size == 5
+
+
 def test_a_queue_agrees_with_a_model(cache):
     seeded = random.Random(5)
     models = {None: [], "a": [], "a-b": []}
@@ -268,6 +306,60 @@ def test_a_queue_agrees_with_a_model(cache):
     assert texts(cache.check()) == []
     with pytest.raises(ValueError, match="side"):
         cache.push(1, side="left")
+
+
+@pytest.mark.parametrize("prefix", [None, "q"])
+@pytest.mark.parametrize("side", ["front", "back"])
+def test_a_push_never_replaces_a_value(cache, prefix, side):
+    def key(number):
+        return number if prefix is None else f"{prefix}-{number:015d}"
+
+    ends = [key(number) for number in (0, 1, 999999999999998, 999999999999999)]
+    others = [5.5, -1, "q-5", "q-7-000000000000009", "q-00000000000009a", "q-", "q-5x"]
+    for end in ends:
+        for name in others:
+            cache[name] = "other"
+        cache[end] = "end"
+        pushed = {}
+        for number in range(3):
+            try:
+                pushed[cache.push(number, prefix, side)] = number
+            except cabinet.TooManyError as error:
+                assert "no key is left" in str(error)
+        assert all(cache[name] == "other" for name in others) and cache[end] == "end"
+        assert [cache[name] for name in pushed] == list(pushed.values())
+        assert len(cache) == len(others) + 1 + len(pushed)
+        found = [cache.pull(prefix, side="back" if side == "front" else "front") for _ in range(5)]
+        assert {name for name, _ in found} - {None} <= {end, *pushed}
+        assert texts(cache.check()) == []
+        cache.clear()
+
+
+def test_queues_whose_prefix_begins_another_one_are_apart(cache):
+    for prefix in ("a", "a-5", "a-"):
+        for number in range(3):
+            cache.push(f"{prefix}{number}", prefix)
+    for prefix in ("a", "a-5", "a-"):
+        assert [cache.pull(prefix)[1] for _ in range(3)] == [f"{prefix}{n}" for n in range(3)]
+        assert cache.pull(prefix) == (None, None)
+
+
+def test_a_prefix_has_a_limit(cache):
+    longest = _cache_storage.KEY_BYTES_MAX - 16
+    keys = [cache.push(number, "p" * longest) for number in range(3)]
+    assert [cache.pull("p" * longest) for _ in range(3)] == list(zip(keys, range(3)))
+    for use in (lambda prefix: cache.push(1, prefix), cache.pull, cache.peek):
+        with pytest.raises(cabinet.KeyTooLongError, match="prefix"):
+            use("p" * (longest + 1))
+        with pytest.raises(TypeError, match="prefix=5"):
+            use(5)
+    assert len(cache) == 0
+
+
+def test_a_queue_of_another_disk_has_the_same_keys(tmp_path):
+    with Cache(tmp_path / "json", disk=cabinet.cache.JSONDisk) as cache:
+        keys = [cache.push([number], "q") for number in range(2)]
+        assert cache.peek("q") == (keys[0], [0]) and cache.pull("q") == (keys[0], [0])
 
 
 def test_a_value_whose_file_is_gone_is_passed_over(cache):
@@ -324,13 +416,7 @@ def test_long_iterations_within_a_transaction_see_its_changes(cache):
         assert list(cache.iterkeys()) == expected
         assert list(cache.iterkeys(reverse=True)) == expected[::-1]
         assert set(cache) == set(expected)
-        assert cache.push("first", side="front") == _first_pushed(expected)
     assert texts(cache.check()) == []
-
-
-def _first_pushed(numbers):
-    # Keys of a queue are integers, so those of others are among them.
-    return min(numbers) - 1
 
 
 def test_a_rollback_undoes_everything(cache):
@@ -865,3 +951,52 @@ def test_check_leaves_other_caches_below_the_folder(tmp_path):
     assert fanout.check() == []
     assert users["a"] == "x" * 100_000 and names["b"] == "y" * 100_000
     assert list(jobs) == ["z" * 100_000]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_cache_is_read_only(tmp_path, policy):
+    folder = tmp_path / "cache"
+    with Cache(folder, eviction_policy=policy, size_limit=1 << 20, cull_limit=0) as cache:
+        cache.push("gone", "q", expire=-1)
+        cache.push("left", "q")
+        cache.set("a", LARGE, tag="t")
+        cache.set("b", 2, expire=3600)
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    before = {path: path.read_bytes() for path in paths}
+    with Cache(folder, read_only=True) as cache, Cache(folder, read_only=True) as other:
+        assert cache["a"] == other["a"] == LARGE and cache["b"] == 2 and "x" not in cache
+        assert cache.size_limit == 1 << 20 and cache.get("a", tag=True)[1] == "t"
+        assert len(cache) == len(list(cache)) == len(list(cache.iterkeys())) > 2
+        assert cache.peek("q") == ("q-500000000000001", "left") == cache.peek("q")
+        assert cache.peekitem() == ("b", 2) and texts(cache.check()) == []
+        for _ in range(_cache_storage.NOTES_MAX + 5):
+            cache["b"]
+        with cache.transact():
+            assert cache["b"] == 2
+        for change in (
+            lambda: cache.set("a", 1),
+            lambda: cache.set("c", LARGE),
+            lambda: cache.add("c", 1),
+            lambda: cache.incr("b"),
+            lambda: cache.touch("b"),
+            lambda: cache.push(1),
+            lambda: cache.pull("q"),
+            lambda: cache.pop("b"),
+            lambda: cache.delete("b"),
+            lambda: cache.evict("t"),
+            cache.clear,
+            lambda: cache.expire(1 << 40),
+            lambda: cache.reset("cull_limit", 5),
+            lambda: cache.check(fix=True),
+        ):
+            with pytest.raises(cabinet.ReadOnlyError, match="without read_only=True"):
+                change()
+        with pytest.raises(cabinet.InUseError):
+            Cache(folder)
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    assert before == {path: path.read_bytes() for path in paths}
+    with pytest.raises(cabinet.IoError, match="missing"):
+        Cache(tmp_path / "missing", read_only=True)
+    assert not (tmp_path / "missing").exists()
+    with pytest.raises(ValueError, match="directory"):
+        Cache(read_only=True)

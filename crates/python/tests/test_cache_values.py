@@ -5,6 +5,7 @@ import datetime
 import decimal
 import enum
 import os
+import random
 import pickle
 import uuid
 
@@ -246,3 +247,20 @@ def test_what_cannot_be_read_is_not_removed(tmp_path):
         assert cache.pull() == (key, Point(1, 2))
         assert cache.pop("large") == Point("a" * 100_000, 2)
         assert len(cache) == 0 and os.listdir(tmp_path) == ["cache.tcb"]
+
+
+@pytest.mark.parametrize("cls", [str, bytes])
+def test_long_keys_sort_in_full(tmp_path, cls):
+    def key(text):
+        return text if cls is str else text.encode()
+
+    keys = [key("a" * 4000 + end) for end in ("", "0", "b", "c" * 5000, "c" * 5000 + "d", "z")]
+    keys = [key("a"), *keys, key("a" * 3999 + "b"), key("b" * 5000), key("b" * 5000 + "a")]
+    with cabinet.cache.Cache(tmp_path) as cache:
+        for item in random.Random(1).sample(keys, len(keys)):
+            cache[item] = 1
+        assert list(cache.iterkeys()) == keys
+        assert list(cache.iterkeys(reverse=True)) == keys[::-1]
+        with cache.transact():
+            del cache[keys[3]]
+            assert list(cache.iterkeys()) == keys[:3] + keys[4:]

@@ -56,9 +56,25 @@ def test_flags(tmp_path):
         cabinet.dbm.open(tmp_path / "a#b", "c")
 
 
+UMASK = os.umask(0)
+os.umask(UMASK)
+
+
 def test_the_mode_is_that_of_the_folder(tmp_path):
     cabinet.dbm.open(tmp_path / "private", "c", 0o600).close()
     assert stat.S_IMODE((tmp_path / "private").stat().st_mode) == 0o700
+    for mode, expected in ((0o400, 0o700), (0o444, 0o755), (0o660, 0o770), (0o666, 0o777)):
+        path = tmp_path / f"{mode:o}"
+        cabinet.dbm.open(path, "c", mode).close()
+        assert stat.S_IMODE(path.stat().st_mode) == expected & ~UMASK
+        with cabinet.dbm.open(path, "n", 0o600) as database:
+            database["a"] = b"1"
+        assert stat.S_IMODE(path.stat().st_mode) == expected & ~UMASK
+    for wrong in ("600", True, 0o1000, -1):
+        with pytest.raises(ValueError, match="mode="):
+            cabinet.dbm.open(tmp_path / "wrong", "c", wrong)
+    with pytest.raises(cabinet.dbm.error, match="nowhere"):
+        cabinet.dbm.open(tmp_path / "nowhere/a", "c")
 
 
 def test_a_shelf(tmp_path):

@@ -2,6 +2,7 @@
 
 import array
 import collections.abc
+import json
 import time
 
 import pytest
@@ -258,3 +259,34 @@ def test_a_codec_without_its_module_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "msgpack", None)
     with pytest.raises(ImportError, match="pip install msgpack"):
         cabinet.open("*", codec="msgpack")
+
+
+@pytest.mark.parametrize("name", ["a.tch", "a.tcb", "a.tcf", "*", "+"])
+def test_a_value_that_cannot_be_decoded_is_not_removed(opened, name):
+    database = opened(name, codec="json", keys="str")
+    for key in ("1", "2"):
+        database.append(key, b"{")
+    for use in (lambda: database.pop("1"), lambda: database.pop("1", None), database.popitem):
+        with pytest.raises(ValueError):
+            use()
+    with pytest.raises(ValueError):
+        database.transact(lambda transaction: transaction.pop("1"))
+    assert len(database) == 2 and database.size("1") == 1
+    database["1"] = [1]
+    assert database.pop("1") == [1] and database.pop("1", 5) == 5
+    with pytest.raises(KeyError):
+        database.pop("1")
+
+
+def test_a_pop_returns_what_it_removes_beside_other_writers(opened):
+    calls = []
+
+    def load(value):
+        calls.append(value)
+        if len(calls) == 1:
+            database["a"] = 1
+        return json.loads(value)
+
+    database = opened("*", codec=cabinet.Codec(json.dumps, load))
+    database["a"] = 0
+    assert database.pop("a") == 1 and "a" not in database

@@ -169,3 +169,129 @@ def test_tables_alone_have_queries(opened):
         opened("a.tch")._count([([], None, None, 0)], "union")
     with cabinet.open("*") as database:
         assert not hasattr(database, "query")
+
+
+def test_rows_have_no_expiry_and_no_flags(people):
+    for use in (
+        lambda: people.put("p1", {"a": "1"}, ttl=60),
+        lambda: people.put("p1", {"a": "1"}, expires_at=5),
+        lambda: people.put("p1", {"a": "1"}, flags=1),
+        lambda: people.put_many({"p1": {"a": "1"}}, ttl=60),
+        lambda: people.add("p9", {"a": "1"}, ttl=60),
+        lambda: people.replace("p1", {"a": "1"}, flags=1),
+        lambda: people.compare_and_swap("p1", PEOPLE["p1"], {"a": "1"}, ttl=60),
+        lambda: people.put_if_version("p9", 0, {"a": "1"}, ttl=60),
+        lambda: people.modify("p1", lambda row: {"a": "1"}, ttl=60),
+        lambda: people.touch("p1", 60),
+        lambda: people.touch("p1"),
+        lambda: people.batch().put("p1", {"a": "1"}, flags=1),
+        lambda: people.transact(lambda transaction: transaction.put("p1", {"a": "1"}, ttl=60)),
+    ):
+        with pytest.raises(cabinet.UnsupportedError, match="no expiry and no flags"):
+            use()
+    assert dict(people) == PEOPLE
+
+
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_a_stored_number_comes_back_and_is_found(opened, is_indexed):
+    numbers = [0, 1e20, -1e20, 1e-7, 2.5e-5, 123456789012345.6, 0.1, 1e16, 2**63, -0.0, 1e30]
+    table = opened("a.tct", indices={"n": "dec"} if is_indexed else None)
+    for key, number in enumerate(numbers):
+        table[str(key)] = {"n": number}
+        assert float(table[str(key)]["n"]) == number
+    table["inf"] = {"n": float("inf")}
+    for number in numbers:
+        expected = [str(key) for key, other in enumerate(numbers) if other == number]
+        assert keys(table.query(column("n") == number)) == expected, number
+        assert keys(table.query(column("n").is_in([number]))) == expected
+        assert keys(table.query(column("n").between(number, number))) == expected
+        greater = [str(key) for key, other in enumerate(numbers) if other > number]
+        assert keys(table.query(column("n") > number)) == sorted([*greater, "inf"])
+    assert keys(table.query(column("n") == float("inf"))) == ["inf"]
+    for wrong in (float("nan"), 1e39, -(10**38)):
+        for condition in (
+            lambda: column("n") == wrong,
+            lambda: column("n") != wrong,
+            lambda: column("n") > wrong,
+            lambda: column("n").between(0, wrong),
+            lambda: column("n").is_in([0, wrong]),
+        ):
+            with pytest.raises(ValueError, match="number"):
+                condition()
+
+
+def test_lists_of_tokens_are_what_they_say(people):
+    people["p5"] = {"name": "Eve Ann", "tags": "light red"}
+    name, tags = column("name"), column("tags")
+    for wrong in (
+        lambda: name.is_in(["Eve Ann"]),
+        lambda: name.is_in(["Bob", "Dan,Ann"]),
+        lambda: name.is_in([""]),
+        lambda: tags.has_any(["light red"]),
+        lambda: tags.has_all(["red", "blue\t"]),
+    ):
+        with pytest.raises(ValueError, match="join queries by |"):
+            wrong()
+    for wrong in (
+        lambda: name.is_in("Bob"),
+        lambda: tags.has_any("red"),
+        lambda: name.is_in(["1", 2]),
+    ):
+        with pytest.raises(TypeError):
+            wrong()
+    assert keys(people.query(name == "Eve Ann") | people.query(name == "Bob")) == ["p2", "p5"]
+    assert keys(people.query(name.is_in([]))) == keys(people.query(tags.has_any([]))) == []
+
+
+def test_a_combination_is_ordered_and_limited_as_a_whole(people):
+    bern = people.query(column("city") == "Bern")
+    bonn = people.query(column("city") == "Bonn")
+    aged = people.query(column("age") > 0)
+    by_age = aged.order_by("age", numeric=True)
+    down = aged.order_by("age", numeric=True, descending=True)
+    assert (by_age | bern).keys() == ["p2", "p4", "p1", "p3"]
+    assert (down | bern).limit(2).keys() == ["p3", "p1"]
+    assert (down | bern).limit(2, skip=1).keys() == ["p1", "p4"]
+    assert (by_age & bern).keys() == ["p1", "p3"]
+    assert (down & bern).keys() == ["p3", "p1"]
+    assert (down & bern & aged).keys() == ["p3", "p1"]
+    assert (down & bern).limit(1).keys() == ["p3"]
+    assert (down & bern).limit(1, skip=1).keys() == ["p1"]
+    assert (down - bonn).limit(2, skip=1).keys() == ["p1", "p4"]
+    assert (down - bonn - bern).keys() == ["p4"]
+    combined = bern | bonn
+    assert combined.limit(1).count() == 1 and combined.count() == 3
+    assert combined.limit(2).first() is not None
+    for wrong in (
+        lambda: bern.limit(1) | bonn,
+        lambda: bern | bonn.limit(1),
+        lambda: bern & bonn.limit(None, skip=1),
+        lambda: bern - bonn.limit(1),
+        lambda: (bern | bonn).limit(1) | aged,
+        lambda: bern | by_age,
+    ):
+        with pytest.raises(TypeError, match="limit the combination|order that alone"):
+            wrong()
+
+
+def test_a_table_may_be_opened_for_reading_only(people, opened):
+    people.set_index("age", "dec")
+    people.close()
+    table = opened("people.tct", read_only=True)
+    assert dict(table) == PEOPLE and table.read_only
+    assert keys(table.query(column("age") > 18)) == ["p1", "p3"]
+    assert table.query(column("age") > 18).explain().postings_read > 0
+    with cabinet.open(table.path, read_only=True) as other:
+        assert len(other) == 4
+    for use in (
+        lambda: table.insert({"a": "1"}),
+        lambda: table.put("p1", {"a": "1"}),
+        lambda: table.set_index("name", "lex"),
+        lambda: table.remove_index("age"),
+        lambda: table.query().remove(),
+        table.new_id,
+        table.clear,
+    ):
+        with pytest.raises(cabinet.ReadOnlyError):
+            use()
+    assert dict(table) == PEOPLE

@@ -95,7 +95,8 @@ def test_the_gil_is_released_for_a_read_from_the_disk(opened, tmp_path, name):
     database = opened(name)
     database.put_many(("%06d" % number, b"x" * 2000) for number in range(5000))
     database.close()
-    database = opened(name, cache_bytes=64 << 10)
+    options = {"a.tch": {"index_bytes": 64 << 10}, "a.tcb": {"cache_bytes": 64 << 10}}
+    database = opened(name, **options[name])
     chance = random.Random(1)
     with Counting() as counting:
 

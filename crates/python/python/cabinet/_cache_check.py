@@ -24,6 +24,8 @@ from ._cache_storage import (
 
 def check(storage: Storage, fix: bool, warn: Callable[..., None]) -> None:
     """Calls `warn` with each finding, and repairs it if `fix` is set. Within a transaction."""
+    if fix:
+        storage.check_writable()
     storage.write_notes()
     for damage in storage.store.verify()["damages"]:
         warn(f"the database is damaged: {damage}")

@@ -33,6 +33,7 @@ import re
 import struct
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from threading import get_ident
 from typing import Any, Callable, Optional, Union
@@ -73,8 +74,8 @@ PORTION = 256
 #: Rows that are changed in one transaction where all of them are.
 ROWS_AT_ONCE = 500
 
-#: Seconds that closing waits for a transaction of another thread.
-CLOSE_SECONDS = 10
+#: Seconds that the end of the program waits for a transaction of another thread.
+EXIT_SECONDS = 1
 
 #: Files of values, as `Disk.filename` names them, and their folders.
 FILE_NAME = re.compile(r"[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{28}\.val")
@@ -180,6 +181,11 @@ def pack_key(key: Any, raw: bool) -> PackedKey:
     return b"k" + bytes((family,)) + short, kind | _IS_LONG, packed
 
 
+def is_long(kind: int) -> bool:
+    """Returns whether the tree has the beginning alone of keys of a kind."""
+    return bool(kind & _IS_LONG)
+
+
 def unpack_key(tree_key: bytes, kind: int, full: bytes = b"") -> tuple[Any, bool]:
     """Returns a key and whether it is raw."""
     family = tree_key[1]
@@ -193,6 +199,11 @@ def unpack_key(tree_key: bytes, kind: int, full: bytes = b"") -> tuple[Any, bool
     else:
         key = _unpack_number(packed, kind)
     return key, family < 0x40
+
+
+def number_of_key(tree_key: bytes) -> float:
+    """Returns the number of a key that is one, as a float."""
+    return float(_unpack_number(tree_key[2:], _FLOAT))
 
 
 def pack_part(value: Any) -> tuple[int, bytes]:
@@ -229,6 +240,9 @@ def unpack_part(kind: int, data: bytes) -> Any:
 
 def tag_prefix(tag: Any) -> bytes:
     """Returns the beginning of the entries of a tag in its index."""
+    if type(tag) is bool:
+        # It is stored as a number, and so it comes back.
+        tag = int(tag)
     if type(tag) is int or type(tag) is float:
         kind, data = _INT, _pack_number(tag) if -(1 << 63) <= tag < 1 << 63 else pack_part(tag)[1]
     else:
@@ -366,15 +380,17 @@ class _Transaction:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         storage = self.storage
-        storage.depth -= 1
         try:
-            if storage.depth == 0:
+            if storage.depth == 1:
                 if kind is None:
                     storage.commit()
                 else:
                     storage.roll_back()
         finally:
+            storage.depth -= 1
             storage.lock.release()
+            if storage.is_unused:
+                _close_if_unused(storage)
 
 
 class Storage:
@@ -387,7 +403,11 @@ class Storage:
     def __init__(self, directory: str, options: dict[str, Any], defaults: dict[str, Any]) -> None:
         self.directory = directory
         self.process = os.getpid()
+        self.read_only = bool(options.get("read_only"))
+        self._is_peeking = False
         self.users = 0
+        #: Whether it is to be closed, at the end of the transaction of another thread.
+        self.is_unused = False
         self.lock = threading.RLock()
         self.depth = 0
         self.owner: Optional[int] = None
@@ -418,6 +438,9 @@ class Storage:
     def _load(self, defaults: dict[str, Any]) -> None:
         self._cursor = self.store.cursor()
         self._load_state()
+        if self.read_only:
+            self._restore_settings({**defaults, **self.settings})
+            return
         with self.transaction(-1):
             for name in defaults.keys() - self.settings.keys():
                 self.put_setting(name, defaults[name])
@@ -456,10 +479,14 @@ class Storage:
         """Returns whether the folder still is the one that was opened."""
         return self._identity is not None and self._find_identity() == self._identity
 
+    def is_closed(self) -> bool:
+        """Returns whether it was closed, and not inherited by the child of a fork."""
+        return self.store.closed and self.process == os.getpid()
+
     def close(self) -> None:
-        if self.process == os.getpid() and not self.store.closed:
+        if self.process == os.getpid() and not self.store.closed and not self.read_only:
             try:
-                with self.transaction(CLOSE_SECONDS):
+                with self.transaction(EXIT_SECONDS):
                     self.write_notes()
                     self._put_counts()
                     self.remove(_IN_USE)
@@ -467,6 +494,19 @@ class Storage:
                 # The folder may have been removed. If not, the next opening repairs the rest.
                 pass
         self.store.close()
+
+    @contextmanager
+    def _using(self) -> Iterator[Storage]:
+        try:
+            yield self
+        finally:
+            close_storage(self)
+
+    def in_use(self) -> AbstractContextManager[Storage]:
+        """Returns a context, which keeps it open from now on, whatever other threads close."""
+        with _opened_lock:
+            self.users += 1
+        return self._using()
 
     # Transactions.
 
@@ -482,7 +522,28 @@ class Storage:
         self._before = self.count, self.volume, self.next_rowid
         self.pending = {}
 
+    def check_writable(self) -> None:
+        """Fails if the cache is open for reading only."""
+        if self.read_only:
+            raise _errors.ReadOnlyError(
+                f"the cache {self.directory} is open for reading only: open it without "
+                "read_only=True to change it"
+            )
+
+    @contextmanager
+    def peeking(self, is_peek: bool) -> Iterator[None]:
+        """Returns a context of a read that removes what has expired, if it can be removed."""
+        self._is_peeking = is_peek
+        try:
+            yield
+        finally:
+            self._is_peeking = False
+
     def commit(self) -> None:
+        if self.read_only:
+            # Those of `peeking`.
+            self.roll_back()
+            return
         pending = self.pending
         try:
             if pending:
@@ -538,6 +599,8 @@ class Storage:
         pending = self.pending
         if pending is None:
             raise RuntimeError("a change is made outside of a transaction")
+        if not self._is_peeking:
+            self.check_writable()
         if self._pending_keys is not None and key not in pending:
             bisect.insort(self._pending_keys, key)
         pending[key] = value
@@ -563,32 +626,43 @@ class Storage:
         self, start: bytes, stop: bytes, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """Iterates over the entries from `start` on and before `stop`, in portions."""
-        while True:
-            entries = list(islice(self.store.iter_items(start, stop, reverse=reverse), PORTION))
-            is_last = len(entries) < PORTION
-            if self.pending and self.owner == get_ident():
-                low, high = start, stop
-                if not is_last and reverse:
-                    low = entries[-1][0]
-                elif not is_last:
-                    high = entries[-1][0] + b"\0"
-                pending = self.pending
-                entries = [entry for entry in entries if entry[0] not in pending]
-                found = ((key, pending[key]) for key in self._pending_between(low, high))
-                entries += (entry for entry in found if entry[1] is not None)
-                entries.sort(reverse=reverse)
-                bound = low if reverse else high
-            elif not is_last:
-                bound = entries[-1][0] if reverse else entries[-1][0] + b"\0"
+        rest: Optional[tuple[bytes, bytes]] = start, stop
+        while rest is not None:
+            entries, rest = self.portion(*rest, reverse)
             yield from entries
-            if is_last:
-                return
-            start, stop = (start, bound) if reverse else (bound, stop)
 
-    def edge(self, start: bytes, stop: bytes, last: bool) -> Optional[tuple[bytes, bytes]]:
+    def portion(
+        self, start: bytes, stop: bytes, reverse: bool
+    ) -> tuple[list[tuple[bytes, bytes]], Optional[tuple[bytes, bytes]]]:
+        """Returns the first entries of a range, and the rest of the range; None at its end."""
+        entries = list(islice(self.store.iter_items(start, stop, reverse=reverse), PORTION))
+        is_last = len(entries) < PORTION
+        low, high = start, stop
+        if not is_last and reverse:
+            low = entries[-1][0]
+        elif not is_last:
+            high = entries[-1][0] + b"\0"
+        if self.pending and self.owner == get_ident():
+            pending = self.pending
+            entries = [entry for entry in entries if entry[0] not in pending]
+            found = ((key, pending[key]) for key in self._pending_between(low, high))
+            entries += (entry for entry in found if entry[1] is not None)
+            entries.sort(reverse=reverse)
+        if is_last:
+            return entries, None
+        return entries, (start, low) if reverse else (high, stop)
+
+    def edge(
+        self,
+        start: bytes,
+        stop: bytes,
+        last: bool,
+        is_wanted: Optional[Callable[[bytes], bool]] = None,
+    ) -> Optional[tuple[bytes, bytes]]:
         """Returns the first or last entry from `start` on and before `stop`, or None.
 
-        Only within a transaction.
+        Only within a transaction. Passes over the keys that are not wanted, which must be the same
+        in each search of a range.
         """
         # A tree passes over its emptied leaves, and this over removed entries of `pending`: so
         # where the last search ended is noted, and the next one begins there.
@@ -601,7 +675,8 @@ class Storage:
             key = cursor.key
             if not last and key >= stop or last and key < start:
                 break
-            if not (last and key >= stop) and not (pending and key in pending):
+            is_in_range = not (last and key >= stop) and not (pending and key in pending)
+            if is_in_range and (is_wanted is None or is_wanted(key)):
                 entry = key, cursor.value
                 break
             is_found = cursor.prev() if last else cursor.next()
@@ -613,7 +688,8 @@ class Storage:
                 key = keys[at]
                 if not last and key >= stop:
                     break
-                if key < stop and pending[key] is not None:
+                is_there = key < stop and pending[key] is not None
+                if is_there and (is_wanted is None or is_wanted(key)):
                     if entry is None or (key > entry[0]) == last:
                         entry = key, pending[key]
                     break
@@ -724,14 +800,6 @@ class Storage:
             self._files_left.append(row.filename)
         self.volume -= row.volume(tree_key)
 
-    def key_of(self, order_entry: bytes) -> Optional[tuple[Any, bool]]:
-        """Returns the key of a row by its entry in the order of insertion; None if it is gone."""
-        kind, tree_key = order_entry[0], order_entry[1:]
-        if not kind & _IS_LONG:
-            return unpack_key(tree_key, kind)
-        row = self.row(tree_key)
-        return None if row is None else unpack_key(tree_key, kind, row.full_key)
-
     # Ranks: the order of eviction.
 
     def _use_policy(self, policy: str) -> None:
@@ -741,11 +809,11 @@ class Storage:
         self.policy = policy
         self._rank = POLICIES[policy]
         # Reads of a row are noted only if they count for the order.
-        self.notes_reads = self._rank not in (None, "store_time")
+        self.notes_reads = self._rank not in (None, "store_time") and not self.read_only
 
     def set_policy(self, policy: str) -> None:
         """Sets the eviction policy, and ranks the rows by it, in several transactions."""
-        with self.lock:
+        with self.in_use(), self.lock:
             with self.transaction(-1):
                 self._use_policy(policy)
                 self.put_setting("eviction_policy", policy)
@@ -904,8 +972,9 @@ class Storage:
         return os.path.relpath(path, self.directory).replace(os.sep, "/")
 
 
-# Storages of this process that are open, by the real path of their folder.
-_opened: dict[str, Storage] = {}
+# Storages of this process that are open, by the real path of their folder and whether they are for
+# reading only.
+_opened: dict[tuple[str, bool], Storage] = {}
 # The collector may drop a cache, and so close its storage, at any place.
 _opened_lock = threading.RLock()
 
@@ -918,28 +987,47 @@ def opening_lock() -> Any:
 def open_storage(directory: str, options: dict[str, Any], defaults: dict[str, Any]) -> Storage:
     """Returns the open storage of a folder, which must be given back to `close_storage`."""
     path = os.path.realpath(directory)
+    key = path, bool(options.get("read_only"))
     with _opened_lock:
-        storage = _opened.get(path)
+        storage = _opened.get(key)
         if storage is not None:
             storage.users += 1
+            storage.is_unused = False
             if not storage.store.closed and storage.is_in_place():
                 return storage
             # The folder was removed, and perhaps made again.
             storage.store.close()
-        storage = _opened[path] = Storage(path, options, defaults)
+        storage = _opened[key] = Storage(path, options, defaults)
         storage.users = 1
         return storage
 
 
 def close_storage(storage: Storage) -> None:
-    """Gives a storage back, which is closed with its last user."""
+    """Gives a storage back, which is closed with its last user.
+
+    If another thread is in a transaction then, the end of that closes it.
+    """
     with _opened_lock:
         storage.users -= 1
-        if storage.users > 0:
+        storage.is_unused = storage.users <= 0
+    if storage.is_unused:
+        _close_if_unused(storage)
+
+
+def _close_if_unused(storage: Storage) -> None:
+    with _opened_lock:
+        # Waiting with the lock above for a thread that may need it would never end.
+        if not storage.is_unused or not storage.lock.acquire(blocking=False):
             return
-        if _opened.get(storage.directory) is storage:
-            del _opened[storage.directory]
-        storage.close()
+        try:
+            if storage.depth == 0:
+                storage.is_unused = False
+                key = storage.directory, storage.read_only
+                if _opened.get(key) is storage:
+                    del _opened[key]
+                storage.close()
+        finally:
+            storage.lock.release()
 
 
 @atexit.register

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple, Optional, Union
 
 from ._codecs import Codec
@@ -13,6 +16,20 @@ _ROWS = 256
 
 _Condition = tuple[bytes, str, bytes]
 
+#: Bytes that separate the tokens of an operand.
+_SEPARATOR = re.compile(rb"[\x00-\x20,]")
+
+#: Digits before the point that count in comparisons of numbers.
+_DIGITS_MAX = 38
+
+
+def _number_text(value: Union[int, float]) -> str:
+    """Returns a number without an exponent, which queries do not read."""
+    if isinstance(value, int):
+        return str(int(value))
+    text = float.__repr__(value)
+    return format(Decimal(text), "f") if "e" in text else text
+
 
 def _bytes_of(value: Any, what: str) -> bytes:
     if isinstance(value, str):
@@ -20,7 +37,7 @@ def _bytes_of(value: Any, what: str) -> bytes:
     elif isinstance(value, (bytes, bytearray, memoryview)):
         data = bytes(value)
     elif isinstance(value, (int, float)):
-        data = str(int(value) if isinstance(value, bool) else value).encode()
+        data = _number_text(value).encode()
     else:
         raise TypeError(f"{what} is str, bytes, int or float, not {type(value).__name__}")
     if b"\0" in data:
@@ -91,11 +108,37 @@ class Condition:
         return f"<{' and '.join(parts)}>"
 
 
-def _joined(values: Iterable[Any]) -> tuple[bytes, bool]:
-    """Returns values as tokens, and whether all of them are numbers."""
-    values = list(values)
-    are_numbers = bool(values) and all(isinstance(value, (int, float)) for value in values)
-    return b",".join(_bytes_of(value, "an operand") for value in values), are_numbers
+def _are_numbers(values: Sequence[Any]) -> bool:
+    """Returns whether all values are numbers. Fails with TypeError if only some are."""
+    numbers = sum(isinstance(value, (int, float)) for value in values)
+    if 0 < numbers < len(values):
+        raise TypeError(f"{list(values)!r}: give numbers, which are compared as such, or texts")
+    return numbers > 0
+
+
+def _tokens(values: Iterable[Any]) -> bytes:
+    """Returns values as an operand of tokens, which white space and commas separate."""
+    if isinstance(values, (str, bytes)):
+        raise TypeError(f"{values!r} is one text: give a list of texts")
+    tokens = [_bytes_of(value, "an operand") for value in values]
+    for token in tokens:
+        if not token or _SEPARATOR.search(token):
+            raise ValueError(
+                f"{token.decode(errors='replace')!r} is not one token, as white space and commas "
+                "separate tokens: compare the column by ==, and join queries by |"
+            )
+    return b",".join(tokens)
+
+
+def _checked(number: Any) -> Union[int, float]:
+    """Returns a number that columns are compared with."""
+    if not isinstance(number, (int, float)):
+        raise TypeError(f"columns are compared with numbers, not {type(number).__name__}")
+    if number != number:
+        raise ValueError(f"{number}: no number equals it, and none is greater or less")
+    if abs(number) >= 10**_DIGITS_MAX and abs(number) != float("inf"):
+        raise ValueError(f"{number}: numbers are compared by {_DIGITS_MAX} digits at most")
+    return number
 
 
 class Column:
@@ -111,15 +154,17 @@ class Column:
         return Condition([(self.name, operator, _bytes_of(operand, "an operand"))])
 
     def _number(self, operator: str, operand: Any) -> Condition:
-        if not isinstance(operand, (int, float)):
-            raise TypeError(f"columns are compared with numbers, not {type(operand).__name__}")
-        return self._condition(operator, operand)
+        return self._condition(operator, _checked(operand))
 
     def __eq__(self, other: Any) -> Condition:  # type: ignore[override]
-        return self._condition("NUMEQ" if isinstance(other, (int, float)) else "STREQ", other)
+        if isinstance(other, (int, float)):
+            return self._number("NUMEQ", other)
+        return self._condition("STREQ", other)
 
     def __ne__(self, other: Any) -> Condition:  # type: ignore[override]
-        return self._condition("!NUMEQ" if isinstance(other, (int, float)) else "!STREQ", other)
+        if isinstance(other, (int, float)):
+            return self._number("!NUMEQ", other)
+        return self._condition("!STREQ", other)
 
     def __gt__(self, number: float) -> Condition:
         return self._number("NUMGT", number)
@@ -135,15 +180,14 @@ class Column:
 
     def between(self, least: float, greatest: float) -> Condition:
         """The value is a number between two, both included."""
-        operand, are_numbers = _joined([least, greatest])
-        if not are_numbers:
-            raise TypeError("columns are compared with numbers")
-        return self._condition("NUMBT", operand)
+        return self._condition("NUMBT", _tokens([_checked(least), _checked(greatest)]))
 
     def is_in(self, values: Iterable[Any]) -> Condition:
-        """The value is one of these texts without spaces and commas, or of these numbers."""
-        operand, are_numbers = _joined(values)
-        return self._condition("NUMOREQ" if are_numbers else "STROREQ", operand)
+        """The value is one of these texts without white space and commas, or of these numbers."""
+        values = values if isinstance(values, (str, bytes)) else list(values)
+        if _are_numbers(values):
+            return self._condition("NUMOREQ", _tokens(map(_checked, values)))
+        return self._condition("STROREQ", _tokens(values))
 
     def contains(self, text: Any) -> Condition:
         """The value contains a text."""
@@ -163,11 +207,11 @@ class Column:
 
     def has_all(self, tokens: Iterable[Any]) -> Condition:
         """All of these are tokens of the value, which spaces or commas separate."""
-        return self._condition("STRAND", _joined(tokens)[0])
+        return self._condition("STRAND", _tokens(tokens))
 
     def has_any(self, tokens: Iterable[Any]) -> Condition:
         """One of these is a token of the value, which spaces or commas separate."""
-        return self._condition("STROR", _joined(tokens)[0])
+        return self._condition("STROR", _tokens(tokens))
 
     def text(self, expression: str) -> Condition:
         """The text meets an expression of phrases with `&&`, `||` and `!!`; case and accents do
@@ -205,7 +249,7 @@ class Query:
     """A query of a table. It is executed again whenever its results are asked for.
 
     Iterating over it gives pairs of primary keys and rows. `|`, `&` and `-` combine the results of
-    queries; the order and the limit are then those of the first one.
+    queries, in the order of the first one. The combination is limited, not a part of it.
     """
 
     def __init__(
@@ -220,6 +264,9 @@ class Query:
         self._given = (list(parts), order, maximum, skipped)
 
     def _queries(self) -> tuple[list[Any], str]:
+        return self._all_parts()
+
+    def _all_parts(self) -> tuple[list[Any], str]:
         return [self._given], "union"
 
     def where(self, *conditions: Condition) -> Query:
@@ -290,16 +337,39 @@ class _Combined(Query):
 
     def __init__(self, first: Query, second: Query, operation: str) -> None:
         super().__init__(first._table)
-        queries, own = first._queries()
+        queries, own = first._all_parts()
         if len(queries) > 1 and own != operation:
             raise TypeError("queries are combined by one operation: |, & or -")
-        others, own = second._queries()
+        others, own = second._all_parts()
         if len(others) > 1 and (own != operation or operation == "difference"):
             raise TypeError("queries are combined by one operation: |, & or -")
-        self._combined = (queries + others, operation)
+        for _, order, maximum, skipped in others:
+            if order is not None:
+                raise TypeError("results are in the order of the first query: order that alone")
+            self._check_unlimited(maximum, skipped)
+        self._check_unlimited(*queries[0][2:])
+        self._parts = queries + others
+        self._operation = operation
+        self._limits: tuple[Optional[int], int] = None, 0
+
+    @staticmethod
+    def _check_unlimited(maximum: Optional[int], skipped: int) -> None:
+        if maximum is not None or skipped:
+            raise TypeError(
+                "a query with a limit is not combined: limit the combination, as in "
+                "(first | second).limit(10)"
+            )
+
+    def _all_parts(self) -> tuple[list[Any], str]:
+        self._check_unlimited(*self._limits)
+        return self._parts, self._operation
 
     def _queries(self) -> tuple[list[Any], str]:
-        return self._combined
+        # The library has an intersection in the order of the last query.
+        is_reversed = self._operation == "intersection"
+        parts = self._parts[::-1] if is_reversed else self._parts
+        conditions, order, _, _ = parts[0]
+        return [(conditions, order, *self._limits), *parts[1:]], self._operation
 
     def where(self, *conditions: Condition) -> Query:
         raise TypeError("conditions are added to a query before it is combined")
@@ -308,7 +378,9 @@ class _Combined(Query):
         raise TypeError("the first query is ordered before it is combined")
 
     def limit(self, maximum: Optional[int], *, skip: int = 0) -> Query:
-        raise TypeError("the first query is limited before it is combined")
+        limited = copy.copy(self)
+        limited._limits = maximum, skip
+        return limited
 
     def remove(self) -> int:
         raise TypeError("rows are removed by a single query")

@@ -23,16 +23,19 @@ import time
 import warnings
 import zlib
 from collections.abc import Container, Iterable, Iterator
-from itertools import islice
+from contextlib import nullcontext
+from itertools import groupby, islice
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
-from . import _values
+from . import _errors, _values
+from ._cache_queue import Queue
 from ._cache_storage import (
     ENTRY_EXPIRY,
     ENTRY_ORDER,
     ENTRY_RANK,
     ENTRY_ROW,
+    KEY_BYTES_MAX,
     POLICIES,
     PackedKey,
     Row,
@@ -43,6 +46,7 @@ from ._cache_storage import (
     close_storage,
     open_storage,
     opening_lock,
+    is_long,
     ordered_float,
     pack_key,
     tag_prefix,
@@ -115,11 +119,6 @@ COPY_BYTES = 1 << 20
 
 #: Times that a file is written again if another thread has removed its empty folder meanwhile.
 WRITE_TRIES = 10
-
-# Keys of queues: integers, in the middle of their range at first.
-_QUEUE_START = 500_000_000_000_000
-_QUEUE_END = 999_999_999_999_999
-_QUEUE_DIGITS = 15
 
 # Rows that `clear`, `evict`, `expire` and `cull` remove in one transaction.
 _REMOVED_AT_ONCE = 100
@@ -345,6 +344,30 @@ def args_to_key(
     return base, args, pairs, tuple(map(full_name, types))
 
 
+class _Transaction:
+    """Transaction in the storage of a cache, which another thread may close until it begins."""
+
+    __slots__ = ("_cache", "_timeout", "_inner")
+
+    def __init__(self, cache: Cache, timeout: float) -> None:
+        self._cache = cache
+        self._timeout = timeout
+
+    def __enter__(self) -> Storage:
+        while True:
+            storage = self._cache._live()
+            inner = storage.transaction(self._timeout)
+            inner.__enter__()
+            if not storage.is_closed():
+                self._inner = inner
+                return storage
+            inner.__exit__(None, None, None)
+            self._cache._forget(storage)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._inner.__exit__(kind, error, trace)
+
+
 class Cache:
     """Cache in a folder: a mapping with expiry, tags, a limit of its size, and queues.
 
@@ -362,6 +385,7 @@ class Cache:
         *,
         pickle: bool = False,
         durability: Any = None,
+        read_only: bool = False,
         **settings: Any,
     ) -> None:
         """Opens a cache, and creates it if it does not exist.
@@ -372,6 +396,9 @@ class Cache:
         has that of the first one. The `settings` are those of `DEFAULT_SETTINGS`; those that are
         given replace the stored ones.
 
+        With `read_only`, the cache must exist, all changes fail with `ReadOnlyError`, and nothing
+        is written to its folder; other processes may have it open in this way too.
+
         `pickle=True` stores any object. None but you may be able to write to the folder then.
         """
         disk = Disk if disk is None else disk
@@ -381,13 +408,16 @@ class Cache:
             if disk is not Disk:
                 raise ValueError(f"pickle=True with disk={disk!r}: inherit it from PickleDisk")
             disk = PickleDisk
+        if directory is None and read_only:
+            raise ValueError("read_only=True without a directory: give that of a cache")
         if directory is None:
             directory = tempfile.mkdtemp(prefix="cabinet-")
         folder = op.expandvars(op.expanduser(os.fsdecode(directory)))
         self._directory = op.abspath(folder)
-        self._timeout = timeout
-        self._options = {"durability": durability}
-        os.makedirs(self._directory, 0o755, exist_ok=True)
+        self._timeout = _seconds("timeout", timeout)
+        self._options = {"durability": durability, "read_only": read_only}
+        if not read_only:
+            os.makedirs(self._directory, 0o755, exist_ok=True)
         kwargs = {
             name[len("disk_") :]: value
             for name, value in self._open(settings).settings.items()
@@ -409,8 +439,52 @@ class Cache:
             raise
         return storage
 
+    def _live(self) -> Storage:
+        """Returns the storage, which another thread may close before it is used."""
+        return self._storage or self._open({})
+
+    def _forget(self, storage: Storage) -> None:
+        """Gives a storage back, in order to open another one."""
+        with opening_lock():
+            if self._storage is storage:
+                self._storage = None
+                close_storage(storage)
+
+    def _look_up(self, tree_key: bytes) -> tuple[Storage, Optional[bytes]]:
+        """Returns the value of an entry, and the storage that has it."""
+        while True:
+            storage = self._storage or self._open({})
+            try:
+                return storage, storage.get(tree_key)
+            except _errors.ClosedError:
+                self._forget(storage)
+
+    def _row(self, tree_key: bytes) -> Optional[Row]:
+        data = self._look_up(tree_key)[1]
+        return None if data is None else Row(data)
+
+    def _scan(
+        self, start: bytes, stop: bytes, reverse: bool
+    ) -> Iterator[tuple[Storage, bytes, bytes]]:
+        """Like `Storage.scan`, with the storage of each entry."""
+        rest: Optional[tuple[bytes, bytes]] = start, stop
+        while rest is not None:
+            storage = self._live()
+            try:
+                entries, rest = storage.portion(*rest, reverse)
+            except _errors.ClosedError:
+                self._forget(storage)
+                continue
+            for key, value in entries:
+                yield storage, key, value
+
     @staticmethod
     def _set(storage: Storage, name: str, value: Any) -> None:
+        if name not in DEFAULT_SETTINGS and not name.startswith(("disk_", "sqlite_")):
+            names = ", ".join(DEFAULT_SETTINGS)
+            raise TypeError(f"there is no setting {name!r}: known are {names}")
+        if type(value) is bool and name not in ("statistics", "tag_index"):
+            raise TypeError(f"{name}={value}: give a value of the setting, not a bool")
         if name in storage.settings and storage.settings[name] == value:
             return
         if name == "eviction_policy":
@@ -444,7 +518,7 @@ class Cache:
     def __getattr__(self, name: str) -> Any:
         # Settings.
         if not name.startswith("_"):
-            storage = self._storage or self._open({})
+            storage = self._live()
             if name in storage.settings:
                 return storage.settings[name]
             if name in ("count", "size", "hits", "misses"):
@@ -452,8 +526,7 @@ class Cache:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _transact(self, retry: bool = False) -> Any:
-        storage = self._storage or self._open({})
-        return storage.transaction(-1 if retry else self._timeout)
+        return _Transaction(self, -1 if retry else self._timeout)
 
     def transact(self, retry: bool = False) -> Any:
         """Returns a context of a transaction: its changes are made together, or none of them.
@@ -506,7 +579,9 @@ class Cache:
 
         The file of the value is removed if that fails, or returns False.
         """
-        writing = (self._storage or self._open({})).writing
+        storage = self._live()
+        storage.check_writable()
+        writing = storage.writing
         thread = get_ident()
         writing.add(thread)
         try:
@@ -540,7 +615,7 @@ class Cache:
         """Stores a value if the key has none. Returns whether it did."""
         now = time.time()
         packed = pack_key(*self._disk.put(key))
-        row = (self._storage or self._open({})).row(packed[0])
+        row = self._row(packed[0])
         if row is not None and row.expire_time > now:
             return False
         is_added: bool = self._write(
@@ -617,11 +692,10 @@ class Cache:
 
         With `read`, returns the file of a value that has one.
         """
-        storage = self._storage or self._open({})
         tree_key = pack_key(*self._disk.put(key))[0]
         value = row = None
         is_hit = False
-        data = storage.get(tree_key)
+        storage, data = self._look_up(tree_key)
         while data is not None:
             row = Row(data)
             now = time.time()
@@ -635,7 +709,8 @@ class Cache:
                 if error.errno != errno.ENOENT:
                     raise
             # Another thread has removed the file since: look again, unless the row is the same.
-            data, old = storage.get(tree_key), data
+            old = data
+            storage, data = self._look_up(tree_key)
             if data == old:
                 break
         if storage.settings["statistics"]:
@@ -670,13 +745,12 @@ class Cache:
         return value
 
     def __contains__(self, key: Any) -> bool:
-        storage = self._storage or self._open({})
-        row = storage.row(pack_key(*self._disk.put(key))[0])
+        row = self._row(pack_key(*self._disk.put(key))[0])
         return row is not None and row.expire_time > time.time()
 
     def __len__(self) -> int:
         """Returns the number of values, with those that have expired and are not removed yet."""
-        return int((self._storage or self._open({})).count)
+        return int(self._live().count)
 
     def __iter__(self) -> Iterator[Any]:
         """Iterates over the keys in the order of insertion, also those of expired values."""
@@ -687,19 +761,27 @@ class Cache:
         return self._iterate(True)
 
     def _iterate(self, is_reverse: bool) -> Iterator[Any]:
-        storage = self._storage or self._open({})
-        stop = ENTRY_ORDER + storage.next_rowid.to_bytes(8, "big")
-        for _, entry in storage.scan(ENTRY_ORDER, stop, is_reverse):
-            key = storage.key_of(entry)
-            if key is not None:
-                yield self._disk.get(*key)
+        stop = ENTRY_ORDER + self._live().next_rowid.to_bytes(8, "big")
+        for _, _, entry in self._scan(ENTRY_ORDER, stop, is_reverse):
+            kind, tree_key = entry[0], entry[1:]
+            full_key = b""
+            if is_long(kind):
+                row = self._row(tree_key)
+                if row is None:
+                    continue
+                full_key = row.full_key
+            yield self._disk.get(*unpack_key(tree_key, kind, full_key))
 
     def iterkeys(self, reverse: bool = False) -> Iterator[Any]:
         """Iterates over the keys in their order: numbers, str, bytes, others."""
-        storage = self._storage or self._open({})
-        for tree_key, data in storage.scan(ENTRY_ROW, after(ENTRY_ROW), reverse):
-            row = Row(data)
-            yield self._disk.get(*unpack_key(tree_key, row.kind, row.full_key))
+        scan = self._scan(ENTRY_ROW, after(ENTRY_ROW), reverse)
+        # The tree has the beginning of long keys alone: those with the same one are sorted here.
+        for _, entries in groupby(scan, key=lambda entry: entry[1][: KEY_BYTES_MAX + 2]):
+            rows = ((tree_key, Row(data)) for _, tree_key, data in entries)
+            keys = [(row.full_key or key[2:], key, row.kind) for key, row in rows]
+            keys.sort(reverse=reverse)
+            for full_key, tree_key, kind in keys:
+                yield self._disk.get(*unpack_key(tree_key, kind, full_key))
 
     def peekitem(
         self, last: bool = True, expire_time: bool = False, tag: Any = False, retry: bool = False
@@ -709,7 +791,7 @@ class Cache:
         Fails with KeyError without one. Removes those that have expired.
         """
         start, stop = ENTRY_ORDER, after(ENTRY_ORDER)
-        found = self._edge(start, stop, last, lambda entry: entry[1][1:], False, retry)
+        found = self._edge(start, stop, last, None, False, retry)
         if found is None:
             raise KeyError("dictionary is empty")
         pair, row = found
@@ -720,37 +802,46 @@ class Cache:
         start: bytes,
         stop: bytes,
         last: bool,
-        tree_key_of: Callable[[Any], bytes],
+        queue: Optional[Queue],
         remove: bool,
         retry: bool,
     ) -> Any:
-        """Returns the first or last pair of a range of entries, and its row; None without one."""
+        """Returns the first or last pair of a range, and its row; None without one.
+
+        The range is that of a queue, or of the order of insertion.
+        """
+        is_item = None if queue is None else queue.is_item
         failed = None
-        while True:
-            with self._transact(retry) as storage:
-                entry = storage.edge(start, stop, last)
-                if entry is None:
-                    return None
-                tree_key = tree_key_of(entry)
-                row = storage.indexed_row(entry[0], tree_key)
-                if row is None:
-                    continue
-                if row.expire_time <= time.time():
-                    storage.remove_row(tree_key, row)
-                    continue
-                try:
-                    key = self._disk.get(*unpack_key(tree_key, row.kind, row.full_key))
-                    pair = key, self._fetch(row, False)
-                except OSError as error:
-                    if error.errno != errno.ENOENT:
-                        raise
-                    if remove or row.data == failed:
+        # For reading only, what has expired is removed until the end of a transaction alone.
+        outer: Any = self._transact(retry) if self._options["read_only"] else nullcontext()
+        with outer:
+            while True:
+                with self._transact(retry) as storage, storage.peeking(not remove):
+                    entry = storage.edge(start, stop, last, is_item)
+                    if entry is None:
+                        return None
+                    tree_key = entry[1][1:] if queue is None else entry[0]
+                    row = storage.indexed_row(entry[0], tree_key)
+                    if row is None:
+                        continue
+                    if row.expire_time <= time.time():
                         storage.remove_row(tree_key, row)
-                    failed = row.data
-                    continue
-                if remove:
-                    storage.remove_row(tree_key, row)
-                return pair, row
+                        continue
+                    try:
+                        key, raw = unpack_key(tree_key, row.kind, row.full_key)
+                        # Keys of queues are stored as they are, whatever the disk makes of others.
+                        key = self._disk.get(key, raw) if queue is None else key
+                        pair = key, self._fetch(row, False)
+                    except OSError as error:
+                        if error.errno != errno.ENOENT:
+                            raise
+                        if remove or row.data == failed:
+                            storage.remove_row(tree_key, row)
+                        failed = row.data
+                        continue
+                    if remove:
+                        storage.remove_row(tree_key, row)
+                    return pair, row
 
     # Removing.
 
@@ -808,7 +899,7 @@ class Cache:
 
     def expire(self, now: Optional[float] = None, retry: bool = False) -> int:
         """Removes the values that have expired, a few in each transaction. Returns their number."""
-        now = time.time() if now is None else now
+        now = time.time() if now is None else _seconds("now", now)
         return self._remove(ENTRY_EXPIRY, ENTRY_EXPIRY + ordered_float(now), retry)
 
     def cull(self, retry: bool = False) -> int:
@@ -818,12 +909,12 @@ class Cache:
         """
         stop = ENTRY_EXPIRY + ordered_float(time.time())
         removed = self._remove(ENTRY_EXPIRY, stop, retry)
-        storage = self._storage or self._open({})
-        if storage.policy == "none":
-            return removed
-        while self.volume() > storage.settings["size_limit"]:
+        while True:
             try:
-                with self._transact(retry):
+                with self._transact(retry) as storage:
+                    limit = storage.settings["size_limit"]
+                    if storage.policy == "none" or storage.volume <= limit:
+                        break
                     storage.write_notes()
                     count = self._evict(storage, 10)
             except Timeout:
@@ -907,42 +998,30 @@ class Cache:
     ) -> Any:
         """Stores a value at a side ("back" or "front") of a queue, and returns its key.
 
-        The keys are integers, or texts such as "prefix-500000000000000".
+        The keys are integers, or texts such as "prefix-500000000000000". Fails with
+        `TooManyError` if no key is left beyond the last one of the side.
         """
         now = time.time()
         is_back = _is_back(side)
         return self._write(
-            UNKNOWN, value, read, retry, self._push_row, prefix, is_back, now, expire, tag
+            UNKNOWN, value, read, retry, self._push_row, Queue(prefix), is_back, now, expire, tag
         )
 
     def _push_row(
         self,
         storage: Storage,
         stored: Stored,
-        prefix: Optional[str],
+        queue: Queue,
         is_back: bool,
         now: float,
         expire: Optional[float],
         tag: Any,
     ) -> Any:
-        start, stop = self._queue(prefix)
-        entry = storage.edge(start, stop, is_back)
-        number = _QUEUE_START
-        if entry is not None:
-            last, _ = unpack_key(entry[0], Row(entry[1]).kind)
-            last = int(last) if prefix is None else int(last[len(prefix) + 1 :])
-            number = last + 1 if is_back else last - 1
-        key = number if prefix is None else f"{prefix}-{number:0{_QUEUE_DIGITS}d}"
-        packed = pack_key(key, True)
-        storage.set_row(packed, None, now, _end(now, expire), tag, stored)
+        entry = storage.edge(queue.start, queue.stop, is_back, queue.is_item)
+        key = queue.next_key(None if entry is None else entry[0], is_back)
+        storage.set_row(pack_key(key, True), None, now, _end(now, expire), tag, stored)
         self._cull(storage, now)
         return key
-
-    def _queue(self, prefix: Optional[str]) -> tuple[bytes, bytes]:
-        ends: tuple[Any, Any] = 0, _QUEUE_END
-        if prefix is not None:
-            ends = f"{prefix}-{0:0{_QUEUE_DIGITS}d}", f"{prefix}-{_QUEUE_END}"
-        return pack_key(ends[0], True)[0], pack_key(ends[1], True)[0]
 
     def pull(
         self,
@@ -978,9 +1057,8 @@ class Cache:
         retry: bool,
         remove: bool,
     ) -> Any:
-        start, stop = self._queue(prefix)
-        is_last = _is_back(side)
-        found = self._edge(start, stop, is_last, lambda entry: entry[0], remove, retry)
+        queue = Queue(prefix)
+        found = self._edge(queue.start, queue.stop, _is_back(side), queue, remove, retry)
         if found is None:
             return _result(default, expire_time, None, tag, None)
         pair, row = found
@@ -1005,6 +1083,8 @@ class Cache:
         """
         if callable(name):
             raise TypeError("name cannot be callable: call memoize, as in @cache.memoize()")
+        if expire is not None:
+            _seconds("expire", expire)
 
         def decorator(function: _Function) -> Any:
             base = full_name(function) if name is None else name
@@ -1038,7 +1118,7 @@ class Cache:
 
     def volume(self) -> int:
         """Returns the bytes of all values, with their keys, files, and indices by estimation."""
-        return int((self._storage or self._open({})).volume)
+        return int(self._live().volume)
 
     def reset(self, key: str, value: Any = ENOVAL, update: bool = True) -> Any:
         """Sets a setting, or reads it without a value. Returns it.
@@ -1048,12 +1128,14 @@ class Cache:
         """
         if value is ENOVAL:
             return getattr(self, key)
-        storage = self._storage or self._open({})
         if key in ("count", "size", "hits", "misses"):
-            with storage.transaction(-1):
+            with self._transact(True) as storage:
                 storage.set_counts(**{"volume" if key == "size" else key: value})
         elif update:
-            self._set(storage, key, value)
+            with opening_lock():
+                in_use = self._live().in_use()
+            with in_use as storage:
+                self._set(storage, key, value)
         if key.startswith("disk_"):
             setattr(self._disk, key[len("disk_") :], value)
         return value
@@ -1080,10 +1162,13 @@ class Cache:
         return found
 
     def close(self) -> None:
-        """Closes the cache. The next operation opens it again."""
-        storage, self._storage = self._storage, None
+        """Closes the cache. The next operation of any thread opens it again.
+
+        If another thread is in a transaction, its end closes the cache.
+        """
+        storage = self._storage
         if storage is not None:
-            close_storage(storage)
+            self._forget(storage)
 
     def __enter__(self) -> Self:
         return self
@@ -1218,7 +1303,16 @@ for _name in ("clear", "cull", "evict", "expire"):
 
 
 def _end(now: float, expire: Optional[float]) -> float:
-    return _INFINITY if expire is None else now + expire
+    return _INFINITY if expire is None else now + _seconds("expire", expire)
+
+
+def _seconds(name: str, value: Any) -> Any:
+    """Returns a number of seconds, which is not a bool and not NaN."""
+    if type(value) is bool:
+        raise TypeError(f"{name}={value}: give a number of seconds, not a bool")
+    if value != value:
+        raise ValueError(f"{name}={value}: give a number of seconds")
+    return value
 
 
 def _public(expire_time: float) -> Optional[float]:

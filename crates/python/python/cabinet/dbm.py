@@ -118,8 +118,14 @@ class _Database(MutableMapping[_Text, bytes]):
 
 def open(file: _Path, flag: str = "r", mode: int = 0o666) -> _Database:  # noqa: A001
     """Opens a database: for reading ("r"), for writing ("w"), for writing and created if it does
-    not exist ("c"), or always new ("n"). `mode` is that of its files, less the process's umask.
+    not exist ("c"), or always new ("n").
+
+    `mode` is that of the folder, if it is created: those who may read may also enter it, and its
+    owner may do both and write. The process's umask is taken off. Its files have the mode of any
+    new file, and nobody reaches them who may not enter the folder.
     """
+    if type(mode) is not int or mode & ~0o777:
+        raise ValueError(f"mode={mode!r}: give permissions such as 0o600")
     if flag not in ("r", "w", "c", "n"):
         raise ValueError(f'flag {flag!r}: choose "r", "w", "c" or "n"')
     path = os.fsdecode(file)
@@ -129,8 +135,11 @@ def open(file: _Path, flag: str = "r", mode: int = 0o666) -> _Database:  # noqa:
     if flag == "n" and os.path.isfile(path):
         os.unlink(path)
     if creates and not os.path.lexists(path):
-        # A folder is entered by those who may read its files.
-        os.mkdir(path, mode | (mode & 0o444) >> 2)
+        try:
+            os.mkdir(path, 0o700 | mode | (mode & 0o444) >> 2)
+        except OSError as raised:
+            text = f"the folder {path!r} is not created: {raised.strerror}"
+            raise error(raised.errno, text) from raised
     kind = None if path.lower().endswith(_SUFFIXES) else "hash"
     with _translated:
         database = _database.open(

@@ -18,6 +18,25 @@ pub(crate) struct Generation(u32);
 
 extern "C" fn after_in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    release_locks();
+}
+
+/// Lets go of the copies of the locks of the parent, which would keep its databases locked if it was
+/// killed. Their descriptors stay open, as another file, because objects of the child have them.
+fn release_locks() {
+    #[expect(unsafe_code, reason = "only the system's own functions are allowed after a fork")]
+    // SAFETY: these functions are allowed after a fork. The path is a string of C. The descriptors
+    // are those of locks alone, which are neither read nor mapped, and they stay valid.
+    unsafe {
+        let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if nothing < 0 {
+            return;
+        }
+        for descriptor in cabinet::files::lock_descriptors() {
+            libc::dup3(nothing, descriptor, libc::O_CLOEXEC);
+        }
+        libc::close(nothing);
+    }
 }
 
 impl Generation {
@@ -26,8 +45,8 @@ impl Generation {
         REGISTERED.call_once(|| {
             #[expect(unsafe_code, reason = "no crate registers a function for forks")]
             // SAFETY: the function is of the type that is asked for, stays in memory (modules of
-            // Python are not unloaded), and does nothing but add to a number, which is allowed
-            // after a fork. Without memory for the registration, forks are not noticed.
+            // Python are not unloaded), and does what is allowed after a fork alone: it adds to a
+            // number and replaces descriptors. Without memory for the registration, forks are not noticed.
             unsafe {
                 libc::pthread_atfork(None, None, Some(after_in_child));
             }

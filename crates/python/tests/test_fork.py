@@ -152,3 +152,30 @@ def test_a_child_that_ends_like_any_program_does_no_harm(tmp_path):
     assert cabinet.check(path)["damages"] == []
     with cabinet.open(path) as database:
         assert dict(database) == {b"a": b"1", b"b": b"2", b"c": b"3"}
+
+
+PARENT = """
+import os, sys, time
+import cabinet
+open = cabinet.Cache if "cache" in sys.argv[1] else cabinet.open
+database = open(sys.argv[1])
+database["1"] = b"1"
+child = os.fork()
+if child == 0:
+    os.closerange(0, 3)
+    time.sleep(600)
+print(child, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("name", ["a.tch", "a.tcf", "cache"])
+def test_a_child_does_not_hold_the_lock_of_a_killed_parent(tmp_path, name):
+    path = tmp_path / name
+    parent = subprocess.run([sys.executable, "-c", PARENT, path], capture_output=True, text=True)
+    assert (parent.returncode, parent.stderr) == (-9, "")
+    try:
+        with (cabinet.Cache if name == "cache" else cabinet.open)(path) as database:
+            assert database["1"] == b"1"
+    finally:
+        os.kill(int(parent.stdout), 9)

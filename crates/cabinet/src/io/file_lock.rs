@@ -3,6 +3,30 @@
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Maximum number of locks whose descriptors are noted: two for each open database.
+const NOTED_MAX: usize = 2048;
+
+/// Stands for no descriptor.
+const NONE: RawFd = -1;
+
+/// Descriptors of the locks that are held. The child of a fork reads it, so it takes no lock.
+static NOTED: [AtomicI32; NOTED_MAX] = [const { AtomicI32::new(NONE) }; NOTED_MAX];
+
+/// Returns the descriptors of the locks that are held. The child of a fork has copies of them, which
+/// keep the locks when its parent was killed.
+#[cfg(feature = "internals")]
+pub(super) fn descriptors() -> impl Iterator<Item = RawFd> {
+    NOTED.iter().map(|noted| noted.load(Ordering::Relaxed)).filter(|noted| *noted != NONE)
+}
+
+/// Replaces the first note of a descriptor by another one, if there is such a note.
+fn replace_note(old: RawFd, new: RawFd) {
+    let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+    let _ = NOTED.iter().find(|noted| noted.compare_exchange(old, new, success, failure).is_ok());
+}
 
 /// A lock of an open file or directory (`flock`), released when it is dropped.
 ///
@@ -24,12 +48,14 @@ impl FileLock {
 
     fn take(file: File, operation: FlockOperation) -> io::Result<Self> {
         flock(&file, operation)?;
+        replace_note(NONE, file.as_raw_fd());
         Ok(Self(file))
     }
 }
 
 impl Drop for FileLock {
     fn drop(&mut self) {
+        replace_note(self.0.as_raw_fd(), NONE);
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -37,6 +63,21 @@ impl Drop for FileLock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_is_noted_while_it_is_held() {
+        let is_noted = |fd: RawFd| NOTED.iter().any(|noted| noted.load(Ordering::Relaxed) == fd);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lock = FileLock::exclusive(File::open(file.path()).unwrap()).unwrap();
+        let descriptor = lock.0.as_raw_fd();
+        assert!(is_noted(descriptor));
+        // The number stays taken, so that no other test has a lock with it.
+        let _copy = lock.0.try_clone().unwrap();
+        replace_note(descriptor, NONE);
+        assert!(!is_noted(descriptor));
+        replace_note(NONE, descriptor);
+        assert!(is_noted(descriptor));
+    }
 
     #[test]
     fn a_copy_of_the_descriptor_does_not_hold_a_dropped_lock() {

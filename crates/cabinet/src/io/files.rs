@@ -6,6 +6,7 @@
 
 pub use crate::io::{Words, page_cache_id};
 
+use super::file_lock;
 use crate::io::{Appender, File, Map, Open, RealStorage, Storage, directory_of};
 use rustix::fs::OFlags;
 use std::any::Any;
@@ -13,6 +14,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::ops::Deref;
+use std::os::fd::RawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +22,12 @@ use std::sync::Arc;
 /// Returns the folder that a path is in; `.` for a name alone.
 pub fn folder_of(path: &Path) -> &Path {
     directory_of(path)
+}
+
+/// Returns the descriptors of all locks that this process holds, of open databases among them. The
+/// child of a fork may let go of its copies, which it shares with its parent.
+pub fn lock_descriptors() -> impl Iterator<Item = RawFd> {
+    file_lock::descriptors()
 }
 
 /// Makes the names in a folder durable.

@@ -81,6 +81,11 @@ fn of_library(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
         Error::Io { source, path, .. } => return of_system(py, "IoError", &text, source, path),
         Error::NoSpace { path } | Error::NoLogSpace { path } => {
+            let text = format!(
+                "no space left for {}: free space on its file system, remove records, or raise its \
+                 capacity_bytes, if it has one",
+                path.display()
+            );
             let source = io::Error::from_raw_os_error(libc::ENOSPC);
             return of_system(py, "NoSpaceError", &text, &source, path);
         }

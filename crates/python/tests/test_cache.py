@@ -1,5 +1,6 @@
 """`Cache`: changes, expiry, eviction, queues, transactions, files, check."""
 
+import contextlib
 import io
 import multiprocessing
 import os
@@ -9,8 +10,10 @@ import random
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import cabinet
@@ -20,6 +23,9 @@ from cabinet.cache import ENOVAL, Cache, EmptyDirWarning, FanoutCache, Timeout, 
 from cabinet.persistent import Deque, Index
 
 LARGE = b"large" * 10_000
+
+#: Seconds that a test waits before it fails.
+LIMIT = 60
 
 POLICIES = list(_cache_storage.POLICIES)
 
@@ -1000,3 +1006,168 @@ def test_a_cache_is_read_only(tmp_path, policy):
     assert not (tmp_path / "missing").exists()
     with pytest.raises(ValueError, match="directory"):
         Cache(read_only=True)
+
+
+# Closing.
+
+
+def run_threads(*functions):
+    """Runs functions in threads at once, and raises what one of them has raised."""
+    with ThreadPoolExecutor(len(functions)) as pool:
+        for future in [pool.submit(function) for function in functions]:
+            future.result(LIMIT)
+
+
+def test_closing_in_one_thread_leaves_the_others_at_work(tmp_path):
+    cache = Cache(tmp_path, statistics=True, eviction_policy="least-recently-used")
+    for number in range(1000):
+        cache[number] = number
+    is_ended = threading.Event()
+
+    def close():
+        for _ in range(100):
+            cache.close()
+            cache[0]
+        is_ended.set()
+
+    def read():
+        while not is_ended.is_set():
+            assert cache[5] == 5 and 5 in cache and cache.get(-1) is None
+            assert len(cache) >= 1000 and cache.peek(side="front") is not None
+
+    def write():
+        number = 0
+        while not is_ended.is_set():
+            number += 1
+            cache.set("a", number)
+            assert cache["a"] == number and cache.incr("n") == number
+            with cache.transact():
+                cache["b"] = number
+                cache["c"] = number
+            with cache.transact():
+                assert cache["b"] == cache["c"] == number
+            cache.push(LARGE, "q")
+            assert cache.pull("q")[1] == LARGE
+            cache.reset("cull_limit", number % 5)
+
+    def iterate():
+        while not is_ended.is_set():
+            assert set(range(1000)) <= set(cache) and set(range(1000)) <= set(cache.iterkeys())
+
+    run_threads(close, read, write, iterate)
+    assert texts(cache.check()) == []
+    cache.close()
+    cabinet.check(tmp_path / "cache.tcb")
+
+
+def test_the_end_of_a_transaction_closes_what_another_thread_has_closed(tmp_path):
+    cache = Cache(tmp_path)
+    with cache.transact():
+        cache["a"] = 1
+        start = time.monotonic()
+        run_threads(cache.close)
+        assert time.monotonic() - start < 5
+        with pytest.raises(cabinet.InUseError):
+            cabinet.check(tmp_path / "cache.tcb")
+        cache["b"] = 2
+        assert cache["a"] == 1
+    # The write in the transaction has opened it for this thread.
+    cache.close()
+    cabinet.check(tmp_path / "cache.tcb")
+    assert dict((key, cache[key]) for key in cache) == {"a": 1, "b": 2}
+    cache.close()
+    with cache.transact():
+        run_threads(cache.close)
+    cabinet.check(tmp_path / "cache.tcb")
+
+
+def test_an_object_is_closed_in_its_own_transaction(tmp_path):
+    cache = Cache(tmp_path)
+    with cache.transact():
+        cache["a"] = 1
+        cache.close()
+    cabinet.check(tmp_path / "cache.tcb")
+    assert cache["a"] == 1
+
+
+def test_an_iteration_goes_on_after_closing(tmp_path):
+    cache = Cache(tmp_path)
+    for number in range(1000):
+        cache[number] = number
+    for iterate in (iter, reversed, Cache.iterkeys):
+        found = iterate(cache)
+        first = next(found)
+        cache.close()
+        assert len({first, *found}) == 1000
+
+
+SLEEPER = """
+import sys, threading, time
+import cabinet
+cache = cabinet.Cache(sys.argv[1])
+entered = threading.Event()
+def work():
+    with cache.transact():
+        cache["a"] = 1
+        entered.set()
+        time.sleep(600)
+threading.Thread(target=work, daemon=True).start()
+entered.wait()
+cache.close()
+"""
+
+
+def test_a_program_ends_beside_a_transaction_of_a_daemon(tmp_path):
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-c", SLEEPER, tmp_path], check=True, timeout=LIMIT)
+    assert time.monotonic() - start < 8
+    with Cache(tmp_path) as cache:
+        assert len(cache) == 0 and texts(cache.check()) == []
+
+
+# Full disks.
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Folder of a file system of 16 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", folder]
+    if os.geteuid() or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("only root may mount a small file system")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.parametrize("length", [1000, 100_000])
+def test_reads_and_removals_work_on_a_full_disk(small_disk, length):
+    folder = small_disk / "cache"
+    seeded, stored = random.Random(1), {}
+    cache = Cache(folder, cull_limit=0, statistics=True)
+    with pytest.raises(cabinet.NoSpaceError, match="free space") as raised:
+        while True:
+            value = seeded.randbytes(length)
+            cache.set(len(stored), value, tag="even" if len(stored) % 2 == 0 else None)
+            stored[len(stored)] = value
+    assert isinstance(raised.value, OSError) and str(folder) in str(raised.value.filename)
+    (small_disk / "rest").write_bytes(b"")
+    with contextlib.suppress(OSError), open(small_disk / "rest", "wb", buffering=0) as rest:
+        while True:
+            rest.write(bytes(512))
+    for _ in range(2):
+        assert all(cache[key] == value for key, value in stored.items())
+        assert texts(cache.check()) == [] and len(cache) == len(stored)
+        cache.close()
+    assert cache.delete(1) and cache.pop(3) == stored[3] and cache.evict("even") > 3
+    left = {key: stored[key] for key in stored if key % 2 and key > 3}
+    for _ in range(2):
+        assert {key: cache[key] for key in cache} == left
+        assert texts(cache.check()) == [] and len(cache) == len(left)
+        cache.close()
+    assert cache.clear() == len(left) and len(cache) == 0 == cache.volume()
+    (small_disk / "rest").unlink()
+    cache["again"] = stored[0]
+    cache.close()
+    assert cache["again"] == stored[0] and len(cache) == 1 and texts(cache.check()) == []
+    cache.close()

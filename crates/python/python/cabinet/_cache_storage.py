@@ -102,6 +102,9 @@ _ROW_VERSION = 1
 
 _LITTLE_DOUBLE = struct.Struct("<d")
 
+# Stands for changes without the counts.
+_NO_COUNTS = object()
+
 # Rows, volume in bytes, hits, misses.
 _COUNTS = struct.Struct("<4Q")
 
@@ -405,6 +408,10 @@ class Storage:
         self.process = os.getpid()
         self.read_only = bool(options.get("read_only"))
         self._is_peeking = False
+        #: Whether the next change has to store the mark of use.
+        self._is_mark_due = False
+        #: Counts that the tree has; None if it has none.
+        self._stored: Optional[tuple[int, ...]] = None
         self.users = 0
         #: Whether it is to be closed, at the end of the transaction of another thread.
         self.is_unused = False
@@ -449,11 +456,22 @@ class Storage:
             self._rebuild_ranks()
         if self.store.get(_IN_USE) is not None:
             self.remove_orphans()
-        self.store.put(_IN_USE, b"")
+        try:
+            self.store.put(_IN_USE, b"")
+        except _errors.NoSpaceError:
+            # Reads and removals work. The next change that is stored has it.
+            self._is_mark_due = True
 
     def _load_state(self) -> None:
-        data = self.store.get(_COUNTS_KEY) or bytes(_COUNTS.size)
-        self.count, self.volume, self.hits, self.misses = self._stored = _COUNTS.unpack(data)
+        data = self.store.get(_COUNTS_KEY)
+        if data is None:
+            rows = self.store.iter_items(prefix=ENTRY_ROW)
+            volumes = [Row(data).volume(tree_key) for tree_key, data in rows]
+            self.count, self.volume, self.hits, self.misses = len(volumes), sum(volumes), 0, 0
+            self._stored = None if volumes else (0, 0, 0, 0)
+        else:
+            self._stored = _COUNTS.unpack(data)
+            self.count, self.volume, self.hits, self.misses = self._stored
         last = self.edge(ENTRY_ORDER, after(ENTRY_ORDER), True)
         self.next_rowid = 1 if last is None else _ROWID.unpack(last[0][1:])[0] + 1
         self.first_expiry = -_INFINITY
@@ -547,20 +565,21 @@ class Storage:
         pending = self.pending
         try:
             if pending:
-                if self._stored[:2] != (self.count, self.volume):
+                if self._stored is None or self._stored[:2] != (self.count, self.volume):
                     self._put_counts()
-                if None in pending.values():
-                    batch = _cabinet.Batch(self.store)
-                    for key, value in pending.items():
-                        if value is None:
-                            batch.remove(key)
-                        else:
-                            batch.put(key, value)
-                    batch.write()
-                else:
-                    self.store.put_many(pending)
-                data = pending.get(_COUNTS_KEY)
-                if data is not None:
+                if self._is_mark_due:
+                    pending[_IN_USE] = b""
+                try:
+                    self._write(pending)
+                except _errors.NoSpaceError:
+                    if not self._leave_removals(pending):
+                        raise
+                    self._write(pending)
+                self._is_mark_due &= _IN_USE not in pending
+                data = pending.get(_COUNTS_KEY, _NO_COUNTS)
+                if data is None:
+                    self._stored = None
+                elif data is not _NO_COUNTS:
                     self._stored = _COUNTS.unpack(data)
         except Exception:
             self.roll_back()
@@ -573,6 +592,31 @@ class Storage:
             self._load_state()
             raise
         self._end(self._files_left)
+
+    def _write(self, changes: dict[bytes, Any]) -> None:
+        if None not in changes.values():
+            self.store.put_many(changes)
+            return
+        batch = _cabinet.Batch(self.store)
+        for key, value in changes.items():
+            if value is None:
+                batch.remove(key)
+            else:
+                batch.put(key, value)
+        batch.write()
+
+    @staticmethod
+    def _leave_removals(changes: dict[bytes, Any]) -> bool:
+        """Makes changes only remove entries, so that they need no space on a full disk.
+
+        Returns False, and changes nothing, if they do more than that. The counts are removed too:
+        they are counted again by the next opening, unless a later change stores them.
+        """
+        if any(value is not None and key not in (_COUNTS_KEY, _IN_USE) for key, value in changes.items()):
+            return False
+        changes.pop(_IN_USE, None)
+        changes[_COUNTS_KEY] = None
+        return any(value is None and key != _COUNTS_KEY for key, value in changes.items())
 
     def roll_back(self) -> None:
         self.count, self.volume, self.next_rowid = self._before
@@ -926,12 +970,7 @@ class Storage:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EBUSY):
                 raise
             return
-        for _ in range(filename.count("/")):
-            path = os.path.dirname(path)
-            try:
-                os.rmdir(path)
-            except OSError:
-                return
+        remove_empty_folders(path, filename.count("/"))
 
     def remove_orphans(self) -> None:
         """Removes the files of values that no row has, and empty folders: what a kill has left."""
@@ -970,6 +1009,16 @@ class Storage:
 
     def _name_of(self, path: str) -> str:
         return os.path.relpath(path, self.directory).replace(os.sep, "/")
+
+
+def remove_empty_folders(path: str, levels: int) -> None:
+    """Removes the folders above a file that are empty."""
+    for _ in range(levels):
+        path = os.path.dirname(path)
+        try:
+            os.rmdir(path)
+        except OSError:
+            return
 
 
 # Storages of this process that are open, by the real path of their folder and whether they are for

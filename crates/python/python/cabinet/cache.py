@@ -49,6 +49,7 @@ from ._cache_storage import (
     is_long,
     ordered_float,
     pack_key,
+    remove_empty_folders,
     tag_prefix,
     unpack_key,
 )
@@ -222,12 +223,25 @@ class Disk:
 
     def remove(self, file_path: str) -> None:
         """Removes a file by its name in the folder. It need not exist."""
+        path = op.join(self._directory, file_path)
         try:
-            os.remove(op.join(self._directory, file_path))
+            os.remove(path)
         except FileNotFoundError:
             pass
+        remove_empty_folders(path, file_path.count("/"))
 
     def _write(self, path: str, chunks: Iterable[bytes]) -> Any:
+        try:
+            return self._write_file(path, chunks)
+        except OSError as error:
+            name = op.relpath(path, self._directory)
+            remove_empty_folders(path, name.count(os.sep))
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            text = f"no space left for {path}: free space on its file system, or remove values"
+            raise _errors.NoSpaceError(error.errno, text, path) from error
+
+    def _write_file(self, path: str, chunks: Iterable[bytes]) -> int:
         size = 0
         for tries_left in reversed(range(WRITE_TRIES)):
             os.makedirs(op.dirname(path), exist_ok=True)

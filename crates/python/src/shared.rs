@@ -85,6 +85,16 @@ impl Handle {
         }
     }
 
+    /// Returns handles whose operations fail instead of waiting.
+    pub(crate) fn nonblocking(&self) -> Self {
+        Self {
+            fast: self.fast.clone(),
+            slow: self.fast.clone(),
+            is_always_durable: false,
+            transaction: None,
+        }
+    }
+
     pub(crate) fn of_transaction(transaction: Transaction) -> Self {
         Self {
             fast: transaction.nonblocking(),
@@ -222,16 +232,26 @@ impl Shared {
         if !self.generation.is_here() {
             return Err(Failure::Forked);
         }
-        py.detach(|| self.handle.write().take()).ok_or(Failure::Closed)
+        py.detach(|| {
+            self.end_children();
+            self.handle.write().take()
+        })
+        .ok_or(Failure::Closed)
+    }
+}
+
+impl Shared {
+    fn end_children(&self) {
+        let children = std::mem::take(&mut *self.children.lock());
+        for child in children.iter().filter_map(Weak::upgrade) {
+            child.end();
+        }
     }
 }
 
 impl Child for Shared {
     fn end(&self) {
-        let children = std::mem::take(&mut *self.children.lock());
-        for child in children.iter().filter_map(Weak::upgrade) {
-            child.end();
-        }
+        self.end_children();
         // The lock is held until the database is closed, so that a second call waits for that.
         let mut handle = self.handle.write();
         drop(handle.take());

@@ -516,6 +516,18 @@ impl Store {
         Ok(self.shared.close(py)?)
     }
 
+    /// Returns an object for the same records, whose operations fail with `BusyError`, and change
+    /// nothing, where those of this one wait. Its changes may not be durable yet. It is closed with
+    /// this one.
+    fn _nonblocking(&self, py: Python<'_>) -> PyResult<Self> {
+        let handle = self.shared.enter()?.nonblocking();
+        let shared = Shared::new(handle);
+        let weak = Arc::downgrade(&shared);
+        self.shared.adopt(weak);
+        let (codecs, rules) = (self.codecs.copy(py), self.rules.clone());
+        Ok(Self { shared, codecs, rules, parent: self.parent.clone() })
+    }
+
     /// Whether operations fail, because it was closed or belongs to the parent of this process.
     #[getter]
     fn closed(&self) -> bool {

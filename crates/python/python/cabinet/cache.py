@@ -428,7 +428,7 @@ class Cache:
             directory = tempfile.mkdtemp(prefix="cabinet-")
         folder = op.expandvars(op.expanduser(os.fsdecode(directory)))
         self._directory = op.abspath(folder)
-        self._timeout = _seconds("timeout", timeout)
+        self._timeout: float = _seconds("timeout", timeout)
         self._options = {"durability": durability, "read_only": read_only}
         if not read_only:
             os.makedirs(self._directory, 0o755, exist_ok=True)

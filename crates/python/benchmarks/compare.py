@@ -9,6 +9,7 @@ installed from PyPI into the environment of this interpreter unless `--no-instal
 """
 
 import argparse
+import asyncio
 import importlib
 import os
 import pathlib
@@ -91,6 +92,43 @@ class CabinetMany(Cabinet):
     def get(self, keys):
         for start in range(0, len(keys), 1000):
             self.database.get_many(keys[start : start + 1000])
+
+
+class CabinetAsyncio(Cabinet):
+    """Awaited one by one, in one task."""
+
+    def open(self):
+        import cabinet.aio
+
+        self.loop = asyncio.new_event_loop()
+        self.database = self.run(cabinet.aio.open(self.path + self.suffix)._start())
+
+    def run(self, main):
+        return self.loop.run_until_complete(main)
+
+    def put(self, items):
+        async def put():
+            for key, value in items:
+                await self.database.put(key, value)
+
+        self.run(put())
+
+    def get(self, keys):
+        async def get():
+            for key in keys:
+                await self.database.get(key)
+
+        self.run(get())
+
+    def iterate(self):
+        async def iterate():
+            return len([item async for item in self.database.iter_items()])
+
+        return self.run(iterate())
+
+    def close(self):
+        self.run(self.database.close())
+        self.loop.close()
 
 
 class Lmdb(Store):
@@ -201,6 +239,7 @@ STORES = {
     "cabinet hash, many": CabinetMany,
     "cabinet tree": CabinetTree,
     "cabinet *": CabinetMemory,
+    "cabinet hash, asyncio": CabinetAsyncio,
     "lmdb, one transaction": Lmdb,
     "lmdb, one each": LmdbSingle,
     "rocksdict raw": RocksDict,

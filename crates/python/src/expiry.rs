@@ -23,7 +23,11 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Seconds {
 
 /// Returns flags and expiry from arguments: seconds from now on, or seconds since the Unix epoch.
 #[inline]
-pub(crate) fn meta_of(ttl: Option<Seconds>, expires_at: Option<Seconds>, flags: u32) -> PyResult<Meta> {
+pub(crate) fn meta_of(
+    ttl: Option<Seconds>,
+    expires_at: Option<Seconds>,
+    flags: u32,
+) -> PyResult<Meta> {
     if ttl.is_none() && expires_at.is_none() {
         return Ok(Meta { flags, expires_at_ms: 0 });
     }

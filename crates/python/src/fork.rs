@@ -21,8 +21,8 @@ extern "C" fn after_in_child() {
     release_locks();
 }
 
-/// Lets go of the copies of the locks of the parent, which would keep its databases locked if it was
-/// killed. Their descriptors stay open, as another file, because objects of the child have them.
+/// Lets go of the copies of the locks of the parent, which would keep its databases locked if it
+/// was killed. Their descriptors stay open, as another file: objects of the child have them.
 fn release_locks() {
     #[expect(unsafe_code, reason = "only the system's own functions are allowed after a fork")]
     // SAFETY: these functions are allowed after a fork. The path is a string of C. The descriptors
@@ -46,7 +46,8 @@ impl Generation {
             #[expect(unsafe_code, reason = "no crate registers a function for forks")]
             // SAFETY: the function is of the type that is asked for, stays in memory (modules of
             // Python are not unloaded), and does what is allowed after a fork alone: it adds to a
-            // number and replaces descriptors. Without memory for the registration, forks are not noticed.
+            // number and replaces descriptors. Without memory for the registration, forks are not
+            // noticed.
             unsafe {
                 libc::pthread_atfork(None, None, Some(after_in_child));
             }

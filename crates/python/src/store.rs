@@ -200,7 +200,8 @@ impl Store {
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let default = default.unwrap_or_else(|| py.None().into_bound(py));
-        let keys = keys.try_iter()?.map(|key| self.rules.key(&key?)).collect::<PyResult<Vec<_>>>()?;
+        let keys =
+            keys.try_iter()?.map(|key| self.rules.key(&key?)).collect::<PyResult<Vec<_>>>()?;
         let keys: Vec<&[u8]> = keys.iter().map(PyBytesMethods::as_bytes).collect();
         let object = |record: RecordRef<'_>| Found::Object(PyBytes::new(py, record.value).unbind());
         let mut found = Vec::with_capacity(keys.len());
@@ -241,7 +242,12 @@ impl Store {
         flags: u32,
     ) -> PyResult<Version> {
         let (key, value) = (self.rules.key(key)?, self.encode(value)?);
-        self.put_bytes(py, key.as_bytes(), value.as_bytes(), self.rules.meta(py, ttl, expires_at, flags)?)
+        self.put_bytes(
+            py,
+            key.as_bytes(),
+            value.as_bytes(),
+            self.rules.meta(py, ttl, expires_at, flags)?,
+        )
     }
 
     /// Stores several records, given as a mapping or as pairs, all together or none of them.
@@ -573,7 +579,11 @@ impl Store {
         let append = |record: Option<RecordRef<'_>>| {
             let (old, meta) = record.map_or((&[][..], Meta::NONE), |old| (old.value, old.meta));
             let bytes = old.len() + part.len();
-            if bytes > width { (Change::Keep, bytes) } else { (Change::Put([old, part].concat(), meta), 0) }
+            if bytes > width {
+                (Change::Keep, bytes)
+            } else {
+                (Change::Put([old, part].concat(), meta), 0)
+            }
         };
         let too_long = self.shared.change(py, |database| database.modify(key, append))?;
         self.rules.check_size(py, too_long)

@@ -47,7 +47,7 @@ impl Batch {
         expires_at: Option<Seconds>,
         flags: u32,
     ) -> PyResult<()> {
-        let (key, value) = (self.rules.key(key)?, self.codecs.encode(value)?);
+        let (key, value) = (self.rules.key_to_put(key)?, self.codecs.encode(value)?);
         self.rules.check_size(key.py(), value.as_bytes().len())?;
         let meta = self.rules.meta(key.py(), ttl, expires_at, flags)?;
         self.with(|batch| batch.put(key.as_bytes(), value.as_bytes(), meta))

@@ -159,7 +159,7 @@ impl Store {
         expires_at: Option<Seconds>,
         flags: u32,
     ) -> PyResult<Version> {
-        let (key, value) = (self.rules.key(key)?, self.encode(value)?);
+        let (key, value) = self.pair(key, value)?;
         let (key, value) = (key.as_bytes(), value.as_bytes());
         let meta = self.rules.meta(py, ttl, expires_at, flags)?;
         let side = if before { Side::Before } else { Side::After };

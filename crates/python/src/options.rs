@@ -163,7 +163,8 @@ fn set(
         "leaf_bytes" => options.leaf_bytes = Some(number(name, value)?),
         "query_memory_bytes" => options.query_memory_bytes = number(name, value)?,
         "indices" => {
-            for (column, kind) in value.cast::<PyDict>()? {
+            let allowed = "a dict of the types of indices by column";
+            for (column, kind) in value.cast::<PyDict>().map_err(|_| wrong(name, value, allowed))? {
                 let column = of_key(&column)?.as_bytes().to_vec();
                 *options = std::mem::take(options).column_index(column, index_kind_of(&kind)?);
             }

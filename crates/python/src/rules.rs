@@ -50,6 +50,24 @@ impl Rules {
         }
     }
 
+    /// Returns the bytes of the key of a record to store.
+    #[inline]
+    pub(crate) fn key_to_put<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = self.key(key)?;
+        match self {
+            Self::Table if bytes.as_bytes().is_empty() => Err(no_key(key.py())),
+            _ => Ok(bytes),
+        }
+    }
+
+    /// Fails if records hold no counters, or none of so many bytes.
+    pub(crate) fn check_counter(&self, py: Python<'_>, bytes: usize) -> PyResult<()> {
+        match self {
+            Self::Table => Err(no_counters(py)),
+            _ => self.check_size(py, bytes),
+        }
+    }
+
     /// Fails if a value of so many bytes would be truncated.
     #[inline]
     pub(crate) fn check_size(&self, py: Python<'_>, bytes: usize) -> PyResult<()> {
@@ -114,6 +132,17 @@ fn too_long(py: Python<'_>, bytes: usize, width: usize) -> PyErr {
          store a shorter one, or raise the width by optimize(\"width={bytes}\")"
     );
     errors::new(py, "ValueTooLongError", &text)
+}
+
+fn no_key(py: Python<'_>) -> PyErr {
+    let text =
+        "a row with the empty key would be stored with a new one: give it a key, or insert it";
+    errors::new(py, "InvalidArgumentError", text)
+}
+
+fn no_counters(py: Python<'_>) -> PyErr {
+    let text = "the rows of a table are no counters: change a column by modify";
+    errors::new(py, "UnsupportedError", text)
 }
 
 fn no_meta(py: Python<'_>) -> PyErr {

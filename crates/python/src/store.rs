@@ -56,6 +56,16 @@ impl Store {
         Ok(found.map(|found| found.bytes(py)))
     }
 
+    /// Returns the bytes of the key and the value of a record to store.
+    #[inline]
+    pub(crate) fn pair<'py>(
+        &self,
+        key: &Bound<'py, PyAny>,
+        value: &Bound<'py, PyAny>,
+    ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        Ok((self.rules.key_to_put(key)?, self.encode(value)?))
+    }
+
     /// Returns the bytes to store for a value.
     #[inline]
     pub(crate) fn encode<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
@@ -108,7 +118,7 @@ impl Store {
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let (key, value) = (self.rules.key(key)?, self.encode(value)?);
+        let (key, value) = self.pair(key, value)?;
         self.put_bytes(py, key.as_bytes(), value.as_bytes(), Meta::NONE).map(drop)
     }
 
@@ -241,7 +251,7 @@ impl Store {
         expires_at: Option<Seconds>,
         flags: u32,
     ) -> PyResult<Version> {
-        let (key, value) = (self.rules.key(key)?, self.encode(value)?);
+        let (key, value) = self.pair(key, value)?;
         self.put_bytes(
             py,
             key.as_bytes(),
@@ -263,7 +273,7 @@ impl Store {
         let meta = self.rules.meta(py, ttl, expires_at, flags)?;
         let mut batch = cabinet::Batch::new();
         let mut put = |key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>| {
-            let (key, value) = (self.rules.key(key)?, self.encode(value)?);
+            let (key, value) = self.pair(key, value)?;
             batch.put(key.as_bytes(), value.as_bytes(), meta);
             Ok::<(), PyErr>(())
         };
@@ -297,7 +307,7 @@ impl Store {
         expires_at: Option<Seconds>,
         flags: u32,
     ) -> PyResult<bool> {
-        let (key, value) = (self.rules.key(key)?, self.encode(value)?);
+        let (key, value) = self.pair(key, value)?;
         let (key, value) = (key.as_bytes(), value.as_bytes());
         let meta = self.rules.meta(py, ttl, expires_at, flags)?;
         Ok(self.shared.change(py, |database| database.put_keep(key, value, meta))?)
@@ -314,7 +324,7 @@ impl Store {
         expires_at: Option<Seconds>,
         flags: u32,
     ) -> PyResult<bool> {
-        let (key, value) = (self.rules.key(key)?, self.encode(value)?);
+        let (key, value) = self.pair(key, value)?;
         let (key, value) = (key.as_bytes(), value.as_bytes());
         let meta = self.rules.meta(py, ttl, expires_at, flags)?;
         Ok(self.shared.change(py, |database| database.replace(key, value, meta))?)
@@ -330,7 +340,7 @@ impl Store {
     ) -> PyResult<Bound<'py, PyAny>> {
         let none = py.None().into_bound(py);
         let default = default.unwrap_or(&none);
-        let key = self.rules.key(key)?;
+        let key = self.rules.key_to_put(key)?;
         let key = key.as_bytes();
         if let Some(value) = self.find(py, key)? {
             return self.codecs.decode(value);
@@ -472,7 +482,7 @@ impl Store {
         if version == 0 {
             return self.add(py, key, value, ttl, expires_at, flags);
         }
-        let (key, value) = (self.rules.key(key)?, self.encode(value)?);
+        let (key, value) = self.pair(key, value)?;
         let (key, value) = (key.as_bytes(), value.as_bytes());
         let meta = self.rules.meta(py, ttl, expires_at, flags)?;
         let swap = self
@@ -488,7 +498,7 @@ impl Store {
     fn add_int(&self, py: Python<'_>, key: &Bound<'_, PyAny>, by: i64, bits: u32) -> PyResult<i64> {
         let key = self.rules.key(key)?;
         let key = key.as_bytes();
-        self.rules.check_size(py, (bits / 8) as usize)?;
+        self.rules.check_counter(py, (bits / 8) as usize)?;
         let added = match bits {
             32 => self
                 .shared
@@ -507,7 +517,7 @@ impl Store {
     fn add_float(&self, py: Python<'_>, key: &Bound<'_, PyAny>, by: f64) -> PyResult<f64> {
         let key = self.rules.key(key)?;
         let key = key.as_bytes();
-        self.rules.check_size(py, size_of::<f64>())?;
+        self.rules.check_counter(py, size_of::<f64>())?;
         Ok(self.shared.change(py, |database| database.add_double(key, by))?)
     }
 

@@ -290,3 +290,16 @@ def test_a_pop_returns_what_it_removes_beside_other_writers(opened):
     database = opened("*", codec=cabinet.Codec(json.dumps, load))
     database["a"] = 0
     assert database.pop("a") == 1 and "a" not in database
+
+
+def test_a_counter_is_not_read_out_of_other_values(keyed):
+    for value in (b"", b"abc", b"a" * 9, b"a" * 5):
+        keyed["a"] = value
+        with pytest.raises(cabinet.NotANumberError, match="bytes"):
+            keyed.get_int("a")
+        with pytest.raises(cabinet.NotANumberError, match="bytes"):
+            keyed.get_float("a")
+    keyed.add_int("n", -5)
+    with pytest.raises(cabinet.NotANumberError):
+        keyed.get_float("n")
+    assert keyed.get_int("n") == -5 and keyed.get_int("x", 7) == 7 and keyed.get_float("x") is None

@@ -295,3 +295,28 @@ def test_a_table_may_be_opened_for_reading_only(people, opened):
         with pytest.raises(cabinet.ReadOnlyError):
             use()
     assert dict(table) == PEOPLE
+
+
+def test_what_a_row_is_not_is_refused(people):
+    for use in (lambda: people.add_int("p1"), lambda: people.add_float("p9")):
+        with pytest.raises(cabinet.UnsupportedError, match="modify"):
+            use()
+    for use in (
+        lambda: people.put("", {"a": "1"}),
+        lambda: people.put_many({"": {"a": "1"}}),
+        lambda: people.setdefault("", {"a": "1"}),
+        lambda: people.batch().put("", {"a": "1"}),
+    ):
+        with pytest.raises(cabinet.InvalidArgumentError, match="insert"):
+            use()
+    assert dict(people) == PEOPLE and people.get("") is None and "" not in people
+    for wrong, error in ((-1, ValueError), (True, TypeError), (1.5, TypeError)):
+        with pytest.raises(error, match="limit"):
+            people.query().limit(wrong)
+        with pytest.raises(error, match="skip"):
+            (people.query() | people.query()).limit(5, skip=wrong)
+
+
+def test_indices_are_a_dict(tmp_path):
+    with pytest.raises(TypeError, match="indices=.*dict"):
+        cabinet.open(tmp_path / "a.tct", indices=["a"])

@@ -612,7 +612,8 @@ class Storage:
         Returns False, and changes nothing, if they do more than that. The counts are removed too:
         they are counted again by the next opening, unless a later change stores them.
         """
-        if any(value is not None and key not in (_COUNTS_KEY, _IN_USE) for key, value in changes.items()):
+        own = (_COUNTS_KEY, _IN_USE)
+        if any(value is not None and key not in own for key, value in changes.items()):
             return False
         changes.pop(_IN_USE, None)
         changes[_COUNTS_KEY] = None

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Callable, Optional, Type, TypeVar
 
 from . import _cabinet
-from ._errors import ConflictError, MissingKeyError
+from ._errors import ConflictError, MissingKeyError, NotANumberError
 
 _T = TypeVar("_T")
 
@@ -99,17 +99,28 @@ class _Records(_cabinet.Store, MutableMapping):  # type: ignore[type-arg]
 
     def get_int(self, key: Any, default: Any = None) -> Any:
         """Returns a counter of `add_int`, or `default`."""
-        buffer = bytearray(8)
-        size = self.get_into(key, buffer)
-        if size is None:
-            return default
-        return int.from_bytes(buffer[:size], "little", signed=True)
+        data = self._counter(key, (4, 8))
+        return default if data is None else int.from_bytes(data, "little", signed=True)
 
     def get_float(self, key: Any, default: Any = None) -> Any:
         """Returns a number of `add_float`, or `default`."""
+        data = self._counter(key, (8,))
+        return default if data is None else struct.unpack("<d", data)[0]
+
+    def _counter(self, key: Any, sizes: tuple[int, ...]) -> Optional[bytes]:
+        """Returns the bytes of a counter, which has one of these sizes."""
         buffer = bytearray(8)
-        size = self.get_into(key, buffer)
-        return default if size is None else struct.unpack("<d", buffer)[0]
+        size = self.size(key)
+        if size in sizes:
+            size = self.get_into(key, buffer)
+        if size is None:
+            return None
+        if size not in sizes:
+            raise NotANumberError(
+                f"the record {key!r} has {size} bytes, and such a counter has "
+                f"{' or '.join(map(str, sizes))}: read it by get"
+            )
+        return bytes(buffer[:size])
 
     def batch(self) -> Batch:
         """Returns a batch, whose changes are applied together at the end of a `with`."""

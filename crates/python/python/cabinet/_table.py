@@ -228,6 +228,14 @@ def column(name: Union[str, bytes]) -> Column:
 KEY = Column("")
 
 
+def _check_limit(maximum: Optional[int], skip: int) -> None:
+    for name, number in (("the limit", maximum), ("skip", skip)):
+        if number is not None and (type(number) is bool or not isinstance(number, int)):
+            raise TypeError(f"{name} is {number!r}: give an int")
+        if number is not None and number < 0:
+            raise ValueError(f"{name} is {number}: give 0 or more")
+
+
 class Plan(NamedTuple):
     """How a query was executed."""
 
@@ -286,6 +294,7 @@ class Query:
 
     def limit(self, maximum: Optional[int], *, skip: int = 0) -> Query:
         """Limits the number of results, after the first ones are skipped."""
+        _check_limit(maximum, skip)
         parts, order, *_ = self._given
         return Query(self._table, parts, order, maximum, skip)
 
@@ -378,6 +387,7 @@ class _Combined(Query):
         raise TypeError("the first query is ordered before it is combined")
 
     def limit(self, maximum: Optional[int], *, skip: int = 0) -> Query:
+        _check_limit(maximum, skip)
         limited = copy.copy(self)
         limited._limits = maximum, skip
         return limited

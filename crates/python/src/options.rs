@@ -2,9 +2,11 @@
 
 use crate::bytes::{class_name, of_key};
 use crate::errors;
+use cabinet::ids::IdLimits;
 use cabinet::name::{NameError, Specification};
 use cabinet::{
-    Compression, Database, Durability, Error, IndexChange, IndexKind, KeyOrder, Kind, Options,
+    Compression, Database, Durability, Error, IndexChange, IndexDescription, IndexKind, KeyOrder,
+    Kind, Options,
 };
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
@@ -22,6 +24,8 @@ const NAMES: &str = "kind, create, read_only, truncate, durability, compression,
 pub(crate) struct Opening {
     path: PathBuf,
     options: Options,
+    /// Options of the arguments alone.
+    asked: Options,
 }
 
 impl Opening {
@@ -43,10 +47,12 @@ impl Opening {
         let kind = kind.filter(|kind| !kind.is_none()).map(|kind| kind_of(&kind)).transpose()?;
         let (path, mut options) = parse(py, name, kind)?;
         let kind = options.kind.or_else(|| Kind::of_path(&path));
+        let mut asked = Options::default();
         let mut is_created = false;
         for (name, value) in arguments.into_iter().flatten() {
             let name = name.cast::<PyString>()?.to_cow()?.into_owned();
             set(&mut options, &name, &value, kind)?;
+            set(&mut asked, &name, &value, None)?;
             is_created |= name == "create" && options.create;
         }
         if options.read_only {
@@ -64,12 +70,50 @@ impl Opening {
             }
             options.create = false;
         }
-        Ok(Self { path, options })
+        Ok(Self { path, options, asked })
     }
 
-    /// Opens the database.
+    /// Opens the database. Fails if it exists and keeps another shape than the arguments ask for.
     pub(crate) fn open(&self) -> cabinet::Result<Database> {
-        self.options.open(&self.path)
+        let database = self.options.open(&self.path)?;
+        match self.kept_shape(&database)? {
+            None => Ok(database),
+            Some(kept) => Err(Error::InvalidArgument(format!("{} {kept}", self.path.display()))),
+        }
+    }
+
+    /// Returns a text about an argument that an existing database does not follow.
+    fn kept_shape(&self, database: &Database) -> cabinet::Result<Option<String>> {
+        if let Some(numbered) = database.as_numbered() {
+            let (width, wanted) = (numbered.width(), self.asked.width);
+            if let Some(wanted) = wanted.filter(|wanted| *wanted != width) {
+                return Ok(Some(format!(
+                    "keeps its width of {width} bytes: leave width={wanted} out, and change it by \
+                     optimize(\"width={wanted}\")"
+                )));
+            }
+            if let Some(wanted) = self.asked.limit_bytes {
+                let id_max = IdLimits::new(Some(width), Some(wanted))?.id_max();
+                if id_max != numbered.id_max() {
+                    return Ok(Some(format!(
+                        "keeps its greatest id of {}, in place of {id_max}: leave \
+                         limit_bytes={wanted} out, and change it by optimize(\"limsiz={wanted}\")",
+                        numbered.id_max()
+                    )));
+                }
+            }
+        }
+        let indices = database.table().map(|table| table.indices()).unwrap_or_default();
+        let other = |wanted: &&IndexDescription| {
+            indices.iter().any(|index| index.column == wanted.column && index.kind != wanted.kind)
+        };
+        Ok(self.asked.indices.iter().find(other).map(|wanted| {
+            let column = String::from_utf8_lossy(&wanted.column);
+            format!(
+                "has an index of the column {column:?} with another type: leave it out of indices, \
+                 or remove_index({column:?}) first"
+            )
+        }))
     }
 }
 

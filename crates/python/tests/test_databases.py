@@ -115,6 +115,25 @@ def test_options_that_a_kind_lacks_are_refused_by_name(tmp_path):
             database.optimize("nonsense=5")
 
 
+def test_an_existing_database_keeps_its_shape_or_says_so(opened):
+    opened("a.tcf", width=4, limit_bytes=1 << 20).close()
+    opened("a.tct", indices={"a": "lex"}).close()
+    opened("a.tcb", order="decimal").close()
+    for name, options, error in (
+        ("a.tcf", {"width": 8}, cabinet.InvalidArgumentError),
+        ("a.tcf", {"limit_bytes": 1 << 21}, cabinet.InvalidArgumentError),
+        ("a.tct", {"indices": {"a": "dec", "b": "lex"}}, cabinet.InvalidArgumentError),
+        ("a.tcb", {"order": "int64"}, cabinet.WrongKindError),
+    ):
+        with pytest.raises(error, match="width=8|limit_bytes=2097152|remove_index|decimal"):
+            opened(name, **options)
+    opened("a.tcb", order="decimal").close()
+    opened("a.tct", indices={"a": "lex", "c": "dec"}).close()
+    with opened("a.tcf", width=4, limit_bytes=1 << 20) as database:
+        database.optimize("width=8")
+    assert opened("a.tcf", width=8).width == 8
+
+
 def test_numbers_and_seconds_are_not_bools(tmp_path):
     path = tmp_path / "a.tch"
     for options in (

@@ -11,7 +11,7 @@ are big-endian, so that they sort):
     o RANK ROWID     KEY                              order of eviction, see `POLICIES`
     u ROWID          RANK                             rank, if it is not that of a new row
     f NAME           KEY                              files of values
-    c                counts (see `_COUNTS`)
+    c                counts (see `_COUNTS`); not there after removals on a full disk
     s NAME           setting, as JSON
     w                present while a process has the cache open
     x                present while the order of eviction is being rebuilt
@@ -33,7 +33,7 @@ import re
 import struct
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from threading import get_ident
 from typing import Any, Callable, Optional, Union
@@ -465,10 +465,13 @@ class Storage:
     def _load_state(self) -> None:
         data = self.store.get(_COUNTS_KEY)
         if data is None:
-            rows = self.store.iter_items(prefix=ENTRY_ROW)
-            volumes = [Row(data).volume(tree_key) for tree_key, data in rows]
-            self.count, self.volume, self.hits, self.misses = len(volumes), sum(volumes), 0, 0
-            self._stored = None if volumes else (0, 0, 0, 0)
+            self.count = self.volume = self.hits = self.misses = 0
+            for tree_key, row in self.store.iter_items(prefix=ENTRY_ROW):
+                # What is damaged is counted by `check`, which also removes it.
+                with suppress(ValueError):
+                    self.volume += Row(row).volume(tree_key)
+                    self.count += 1
+            self._stored = None if self.count else (0, 0, 0, 0)
         else:
             self._stored = _COUNTS.unpack(data)
             self.count, self.volume, self.hits, self.misses = self._stored

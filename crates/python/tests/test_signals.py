@@ -70,7 +70,8 @@ def test_ctrl_c_ends_a_long_query(opened):
     query = table.query(cabinet.column("a").matches("^(x|y)*z$"))
     count = 0
     while processor_seconds(query.count) < LONG:
-        more = max(5000, count)
+        # A batch has a limit.
+        more = min(max(5000, count), 200_000)
         table.put_many(("%d" % number, {"a": "x" * 20}) for number in range(count, count + more))
         count += more
     for call in (query.count, query.keys, query.remove):

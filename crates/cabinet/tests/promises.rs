@@ -17,7 +17,7 @@ const EVERYTHING: u64 = 16;
 
 const RECORDS: u32 = 1500;
 
-/// Number of records of a log that compaction works on.
+/// Number of records of a log of which several segments are compacted.
 const MANY: u32 = 4 * RECORDS;
 
 /// Size of a record that [`put_all`] puts, in bytes.
@@ -128,7 +128,6 @@ fn continued_after_a_loss() -> FaultyStorage {
     let storage = FaultyStorage::new();
     let (engine, database) = open(&storage, Durability::None);
     put_all(&database, 0..MANY);
-    // More than a log of this segment size may have dead in any case.
     put_all(&database, (0..MANY - 300).filter(|number| number % 8 < 5));
     for _ in 0..2 {
         engine.run_maintenance().expect("maintenance");

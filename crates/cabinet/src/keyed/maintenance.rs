@@ -36,6 +36,11 @@ const LOOK_SHARDS: usize = 64;
 /// shard is locked meanwhile.
 const PASSED_ENTRIES_MAX: usize = 1 << 16;
 
+/// A table with more bytes than this, and than this many for each entry, takes long to pass over:
+/// an array of few ids among many.
+const SPARSE_BYTES_MIN: usize = 4096;
+const SPARSE_BYTES: usize = 24;
+
 /// Maximum number of records of a segment that are found in this way, 4 bytes of memory each.
 const LIVE_RECORDS_MAX: usize = 1 << 17;
 
@@ -108,7 +113,8 @@ impl<I: Index> Relocate for KeyedEngine<I> {
         for number in 0..I::SHARDS {
             let table = self.table(number);
             let is_large = table.len() > PASSED_ENTRIES_MAX || offsets.len() > LIVE_RECORDS_MAX;
-            if is_large || table.run().is_some() {
+            let is_sparse = table.memory_bytes() > SPARSE_BYTES_MIN + SPARSE_BYTES * table.len();
+            if is_large || is_sparse || table.run().is_some() {
                 return None;
             }
             let entries = table.entries().map(|(_, location)| location);

@@ -107,6 +107,8 @@ pub(crate) struct Settings {
     pub(crate) segment_bytes_max: usize,
     /// Share of dead bytes above which compaction works, in percent.
     pub(crate) dead_percent_max: u8,
+    /// Dead bytes that a log without a cap may have whatever their share.
+    pub(crate) spare_bytes: u64,
     /// Maximum number of bytes per second that compaction reads while there is no hurry.
     pub(crate) compaction_bytes_per_second: u64,
     /// Whether writes are spread over all append blocks.
@@ -114,6 +116,10 @@ pub(crate) struct Settings {
     /// Maximum size of the log on the disk when it is opened, in bytes; 0 is unlimited.
     pub(crate) capacity_bytes: u64,
 }
+
+/// Dead bytes of a log whose segments grow with it, whatever their share. Otherwise the records of a
+/// small log would move several times for each change.
+const SPARE_BYTES: u64 = 16 << 20;
 
 impl Settings {
     pub(crate) fn of(options: &crate::Options) -> Self {
@@ -127,6 +133,7 @@ impl Settings {
             segment_bytes_min: fixed.unwrap_or(4 << 20).min(most),
             segment_bytes_max: fixed.unwrap_or(SEGMENT_BYTES_MAX).min(most),
             dead_percent_max: options.dead_percent_max,
+            spare_bytes: if fixed.is_none() { SPARE_BYTES } else { 0 },
             compaction_bytes_per_second: options.compaction_bytes_per_second,
             eager_append_blocks: options.eager_append_blocks,
             capacity_bytes: options.capacity_bytes,

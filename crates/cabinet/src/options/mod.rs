@@ -46,7 +46,8 @@ pub struct Options {
     /// How values are stored. Applies to new records; old ones stay readable.
     pub compression: Compression,
     /// Dead bytes, in percent of a database's files, above which compaction works (10 to 90).
-    /// Without a cap, four of the smallest segments (16 MiB) may be dead in any case.
+    /// In hash and fixed-length databases without a cap and without `segment_bytes`, 16 MiB may be
+    /// dead in any case.
     pub dead_percent_max: u8,
     /// Most bytes per second that compaction reads while it is not urgent.
     pub compaction_bytes_per_second: u64,

@@ -1,7 +1,6 @@
 //! Compaction: reclaims the space of records that the index does not point to.
 //!
-//! A sealed segment is scanned, and the engine moves its live records to the end of the log. It
-//! does so under the lock that its writers take, so that the order of the log stays the order of
+//! The engine moves the live records of a sealed segment to the end of the log. It does so under the lock that its writers take, so that the order of the log stays the order of
 //! changes. The emptied segment is removed once the moved records are synced. Counts show which
 //! segments are worth compacting, but only the index shows which records are live.
 //!
@@ -10,8 +9,8 @@
 //! tombstones pile up because old segments have few dead bytes, the oldest segment is compacted.
 //!
 //! Work per reclaimed byte: with a share d of dead bytes, 1/d bytes are read and (1-d)/d written.
-//! Dead records of the oldest segment, which is usually the one, are not even looked at: they mask
-//! nothing, and the index names the others.
+//! Dead records of the oldest segment, which is usually the one, mask nothing. So they are not even
+//! read if the index can name the others at little cost.
 
 use crate::log::record::Record;
 use crate::log::scan::{ScanError, UNWRITTEN};
@@ -330,9 +329,12 @@ impl Log {
     /// Returns the offsets of the live records of the oldest segment, if it costs little to find
     /// them. `oldest` is the lowest number among the other segments.
     fn live_in(&self, segment: &Segment, oldest: u64, engine: &dyn Relocate) -> Option<Vec<u32>> {
+        // The flag of residency may be of some time ago, and an unreadable page of the mapping ends
+        // the process.
         let is_wanted = oldest > segment.number
-            && segment.resident.load(Ordering::Relaxed)
-            && self.segments().live_bytes() <= LIVE_SHARE_MAX * segment.bytes();
+            && segment.live_bytes.get() <= segment.bytes() / 2
+            && self.segments().live_bytes() <= LIVE_SHARE_MAX * segment.bytes()
+            && segment.map.is_resident();
         if is_wanted { engine.live_in(segment) } else { None }
     }
 

@@ -46,6 +46,8 @@ pub(crate) struct Space {
     segment_bytes_max: usize,
     /// Share of dead bytes above which compaction works, in percent.
     dead_percent_max: u64,
+    /// Dead bytes that may stay whatever their share, if there is no cap.
+    spare_bytes: u64,
     /// Maximum number of bytes per second that compaction reads while there is no hurry.
     bytes_per_second: u64,
     /// Number that the active segment had when compaction last emptied a segment.
@@ -68,6 +70,7 @@ impl Space {
             segment_bytes_min: settings.segment_bytes_min,
             segment_bytes_max: settings.segment_bytes_max,
             dead_percent_max: u64::from(settings.dead_percent_max),
+            spare_bytes: settings.spare_bytes,
             bytes_per_second: settings.compaction_bytes_per_second,
             emptied_at: AtomicU64::new(0),
             compactions: Timed::default(),

@@ -15,10 +15,6 @@ const BEHIND_PERCENT: u64 = 5;
 /// Logs of fewer bytes do not hold writers back.
 const BEHIND_BYTES_MIN: u64 = 128 << 20;
 
-/// A log without a cap may have as many dead bytes as this many of its smallest segments, whatever
-/// their share. Otherwise the records of a small log would move several times for each change.
-const SPARE_SEGMENTS: u64 = 4;
-
 /// Dead bytes for which a segment is compacted on a full disk, however small their share.
 const SCARCE_DEAD_BYTES: u64 = 64 << 10;
 
@@ -77,9 +73,8 @@ pub(crate) fn is_short(segment: &Segment, total_bytes: u64) -> bool {
 impl Space {
     /// Returns whether the share of dead bytes is more than `points` above the limit.
     fn is_over(&self, usage: &Usage, points: u64) -> bool {
-        let spare_bytes = SPARE_SEGMENTS * self.segment_bytes_min as u64;
         usage.dead_percent() > self.dead_percent_max + points
-            && (self.quota.is_capped() || usage.dead_bytes() > spare_bytes)
+            && (self.quota.is_capped() || usage.dead_bytes() > self.spare_bytes)
     }
 
     /// Returns the segment whose compaction is due, if any.

@@ -117,8 +117,8 @@ pub(crate) struct Settings {
     pub(crate) capacity_bytes: u64,
 }
 
-/// Dead bytes of a log whose segments grow with it, whatever their share. Otherwise the records of a
-/// small log would move several times for each change.
+/// Dead bytes of a log whose segments grow with it, whatever their share. Otherwise the records of
+/// a small log would move several times for each change.
 const SPARE_BYTES: u64 = 16 << 20;
 
 impl Settings {

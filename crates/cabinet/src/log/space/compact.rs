@@ -1,8 +1,9 @@
 //! Compaction: reclaims the space of records that the index does not point to.
 //!
-//! The engine moves the live records of a sealed segment to the end of the log. It does so under the lock that its writers take, so that the order of the log stays the order of
-//! changes. The emptied segment is removed once the moved records are synced. Counts show which
-//! segments are worth compacting, but only the index shows which records are live.
+//! The engine moves the live records of a sealed segment to the end of the log. It does so under
+//! the lock that its writers take, so that the order of the log stays the order of changes. The
+//! emptied segment is removed once the moved records are synced. Counts show which segments are
+//! worth compacting, but only the index shows which records are live.
 //!
 //! A tombstone must outlive every older record of its key. Those are in the segment in which the
 //! tombstone was born, or before. So the tombstone is dropped when no such segment is left. If

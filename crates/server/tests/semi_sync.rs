@@ -12,8 +12,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::{
-    Client, Running, WAIT_MAX, following, hash, is_following, logging, memory, request, start_with,
-    stat, wait_until, wait_until_equal,
+    Client, Running, WAIT_MAX, following, hash, is_following, logging, memory, request, set,
+    set_master, start_with, stat, wait_until, wait_until_equal,
 };
 use wire::binary::Request;
 use wire::replication::{Acknowledgement, FromMaster};
@@ -342,6 +342,31 @@ fn a_replica_of_an_empty_log_counts() {
     config.following.seeding = Seeding::Never;
     let _replica = start_with(config, hash(other.path()));
     wait_until(|| is_state(&master, "waiting"));
+}
+
+#[test]
+fn a_replica_with_a_change_of_its_own_counts_before_the_next_change() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let source = hash(one.path());
+    let config = waiting(one.path(), 1, SOON, OnTimeout::Error);
+    let master = start_with(config, source.clone());
+    let mut config = following(2, other.path(), master.address);
+    config.following.is_writable = false;
+    let copy = hash(other.path());
+    let replica = start_with(config, copy.clone());
+    wait_until(|| is_following(&replica) && is_state(&master, "waiting"));
+    set(&master, "a", "1");
+    replica.connect().exchange(set_master("", 0, 0, 0), b"\0");
+    set(&replica, "own", "2");
+    wait_until(|| is_state(&master, "refusing"));
+    let end_us = stat(&master, "semi_sync_confirmed_us").unwrap();
+    // The master lacks the change, so the replica continues at its position.
+    replica.connect().exchange(set_master("127.0.0.1", master.address.port(), 0, 0), b"\0");
+    wait_until(|| is_state(&master, "waiting"));
+    let line = stat(&master, "replica_2").unwrap();
+    assert!(line.ends_with(&format!("executed_us={end_us} durable_us={end_us}")), "{line}");
+    set(&master, "b", "3");
+    assert_eq!(copy.get(b"b").unwrap().as_deref(), Some(&b"3"[..]));
 }
 
 #[test]

@@ -80,6 +80,9 @@ fn not_connected(error: client::Error, credentials: Option<&Path>, has_tls: bool
              master-tls-key the certificate that it may ask for"
         }
         // With TLS 1.3 the master judges the certificate that it is shown after the handshake.
+        Error::Handshake(_) if says("not valid for any names") => {
+            "; the master needs another certificate, made with subjectAltName=DNS:NAME or IP:ADDRESS"
+        }
         Error::Handshake(_) if says("not valid for name") => "; give --master one of these names",
         Error::Handshake(_) | Error::Receive(_) if has_tls => {
             "; master-tls-ca names the authority of the master's certificate, master-tls-cert and \
@@ -279,6 +282,8 @@ impl ReplicaSession<'_> {
                             }
                             _ => self.adopt(position, master, identity, is_extended, names)?,
                         }
+                        // A master that waits for this replica may take no change before that.
+                        replica_progress.execute(0, position.timestamp_us());
                         Ok(self.apply(&mut link, position, master_id, names))
                     });
                 match followed {
@@ -310,9 +315,7 @@ impl ReplicaSession<'_> {
             _ => Ok(()),
         });
         switched.map_err(|error| End::Lost(format!("cannot write the position: {error}")))?;
-        let Progress { executed_us, replica_progress, .. } = &self.follower.progress;
-        executed_us.store(timestamp_us, Ordering::Relaxed);
-        replica_progress.execute(0, timestamp_us);
+        self.follower.progress.executed_us.store(timestamp_us, Ordering::Relaxed);
         Ok(())
     }
 
@@ -407,7 +410,6 @@ impl ReplicaSession<'_> {
                 (FromMaster::SeedEnd { timestamp_us }, Some(whole)) => {
                     whole.end(position, timestamp_us)?;
                     executed_us.store(position.timestamp_us(), Ordering::Relaxed);
-                    replica_progress.execute(0, position.timestamp_us());
                     break;
                 }
                 (FromMaster::Position(at), Some(receiver)) => {

@@ -1,6 +1,6 @@
 //! `tyrant shell` and `tyrant top`, on a terminal and with scripts.
 
-use crate::process::{Server, path, succeed, wait_for};
+use crate::process::{Server, free_port, path, succeed, wait_for};
 use crate::terminal::Terminal;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
@@ -83,10 +83,46 @@ fn the_shell_has_aliases_and_proposes_the_nearest_command() {
 }
 
 #[test]
+fn the_shell_has_the_tips_of_the_program() {
+    let server = Server::tyrant("*", &[]);
+    for (line, tip) in [
+        ("put k v --ttl 3", "tip: --expire SECONDS\n"),
+        ("set c a b", "tip: a value with blanks needs quotes\n"),
+        ("list x", "tip: --prefix PREFIX, or \"find PATTERN\" for a regular expression\n"),
+        ("LIST --limit 3", "tip: --max N\n"),
+        ("touch k --ttl 5", "tip: the seconds need no option: touch KEY SECONDS\n"),
+        ("list --max x", "'x' for '--max <N>': a whole number is required\n"),
+    ] {
+        let output = shell(&server, &[], line);
+        assert!(text(&output.stderr).ends_with(tip), "{line}: {output:?}");
+    }
+}
+
+#[test]
 fn the_shell_connects_to_another_server() {
     let (one, other) = (Server::tyrant("*", &[]), Server::tyrant("*", &[]));
     let script = format!("put a 1\nconnect {}\ncount\n", other.address());
     assert_eq!(text(&shell(&one, &[], &script).stdout), "0\n");
+}
+
+#[test]
+fn no_command_runs_on_the_server_before_a_connect_that_fails() {
+    let server = Server::tyrant("*", &[]);
+    let refused = format!("127.0.0.1:{}", free_port());
+    for line in [&*format!("connect {refused}"), "CONNECT", "connect 'a", "\"connect\" a:b"] {
+        let script = format!("put a 1\nget nothing\n{line}\nvanish\n");
+        let output = shell(&server, &["--keep-going"], &script);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let error = text(&output.stderr);
+        assert!(
+            error.contains("tyrant: line 2: ") && error.contains("tyrant: line 3: "),
+            "{error}"
+        );
+        assert!(
+            error.ends_with("; the script ends here, as its other lines are for that server\n")
+        );
+        assert_eq!(succeed("tyrant", &["count", "--server", &server.address()]), "1\n", "{line}");
+    }
 }
 
 #[test]

@@ -74,10 +74,13 @@ pub(super) fn parse(words: Vec<OsString>) -> Result<Arguments, Error> {
     let words = implicit_serve::complete(&mut command, words)?;
     let parsed = command.try_get_matches_from_mut(&words);
     let parsed = parsed.and_then(|matches| Arguments::from_arg_matches(&matches));
-    parsed.map_err(|error| {
-        let error = errors::explain(error.format(&mut command), &command, &words);
-        foreign_options::explain(error, &command, &words)
-    })
+    parsed.map_err(|error| explain(error, &mut command, &words))
+}
+
+/// Adds to an error of a command line, which begins with the name of the program, what is meant.
+pub(super) fn explain(error: Error, command: &mut clap::Command, words: &[OsString]) -> Error {
+    let error = errors::explain(error.format(command), command, words);
+    foreign_options::explain(error, command, words)
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ mod words;
 pub(super) use words::split;
 
 use super::command_line::groups::{self, LOOK, OTHER};
-use super::command_line::{AfterHelp, after_help, is_command, unknown_command, with_aliases};
+use super::command_line::{
+    AfterHelp, after_help, explain, is_command, unknown_command, with_aliases,
+};
 use super::{Negative, Remote, UNCHANGED, tail, top};
 use crate::bytes::escaped;
 use crate::paint::{self, Tone};
@@ -32,6 +34,9 @@ use std::rc::Rc;
 const LINE_BYTES_MAX: u64 =
     4 * (cabinet::limits::KEY_BYTES_MAX as u64 + cabinet::limits::VALUE_BYTES_MAX as u64);
 
+/// Begins the advice in an error of a command line.
+const TIP: &str = "tip: ";
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -42,7 +47,7 @@ Examples:
 pub(super) struct Shell {
     #[command(flatten)]
     server: ServerArgument,
-    /// Continue a script after a command that fails
+    /// Continue a script after a command that fails, other than connect
     #[arg(long)]
     keep_going: bool,
 }
@@ -175,6 +180,9 @@ impl Session {
                     Ok(Next::End) => return Ok(()),
                     Err(error) => {
                         eprintln!("{}", Tone::Bad.paint(&crate::describe(&error), has_colours));
+                        if is_connect(line.as_bytes()) {
+                            break;
+                        }
                     }
                 }
             }
@@ -205,6 +213,11 @@ impl Session {
                 Ok(Next::Line) => {}
                 Ok(Next::End) => break,
                 Err(error) if crate::is_broken_pipe(&error) => return Err(error),
+                // Later lines are for another server than the present one.
+                Err(error) if is_connect(&line) && keep_going => bail!(
+                    "line {number}: {}; the script ends here, as its other lines are for that server",
+                    crate::describe(&error)
+                ),
                 Err(error) if keep_going => {
                     failed += 1;
                     eprintln!("tyrant: line {number}: {}", crate::describe(&error));
@@ -255,9 +268,15 @@ impl Session {
                     let unknown = unknown_command(&self.parser, &word);
                     bail!("{unknown} (\"help\" lists all)");
                 }
-                let text = error.render().to_string();
+                // The program has its name before the words.
+                words.insert(0, OsString::new());
+                let text = explain(error, &mut self.parser, &words).render().to_string();
                 let text = text.strip_prefix("error: ").unwrap_or(&text);
                 let text = text.split("\n\nFor more information").next().unwrap_or(text);
+                let text = match text.split_once(TIP) {
+                    Some((text, tip)) => format!("{text}{TIP}{}", tip.replace("tyrant ", "")),
+                    None => text.to_owned(),
+                };
                 return Err(anyhow!("{}", text.trim_end()));
             }
         };
@@ -313,6 +332,14 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Returns whether a line, valid or not, is to connect to another server.
+fn is_connect(line: &[u8]) -> bool {
+    let word = line.trim_ascii_start().split(u8::is_ascii_whitespace).next().unwrap_or_default();
+    let word: Vec<u8> =
+        word.iter().copied().filter(|byte| !matches!(byte, b'\'' | b'"' | b'\\')).collect();
+    word.eq_ignore_ascii_case(b"connect")
 }
 
 /// Fails if a command in the shell names a server or a login of its own.

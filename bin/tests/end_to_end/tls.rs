@@ -65,7 +65,7 @@ fn the_tools_connect_with_tls_and_check_the_server() {
     succeed("tyrant", &["backup", "verify", text(&repository)]);
     succeed("tyrant", &[&["replicas"][..], &trusting].concat());
     for (arguments, reason) in [
-        (&["--tls-ca", text(&wrong)][..], "its authority is unknown"),
+        (&["--tls-ca", text(&wrong)][..], "its authority is not in "),
         (&["--tls-ca", text(&file), "--tls-name", "elsewhere"], "not valid for name"),
         (&["--tls"], "invalid peer certificate"),
         (&["--tls-ca", "/nowhere"], "cannot read /nowhere"),
@@ -130,7 +130,7 @@ fn the_servers_of_a_replication_tree_may_have_authorities_of_their_own() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && error.contains("1 server does not"), "{output:?}");
     let tree = String::from_utf8_lossy(&output.stdout);
-    assert!(tree.contains("does not answer: ") && tree.contains("authority is unknown"), "{tree}");
+    assert!(tree.contains("does not answer: ") && tree.contains("authority is not in "), "{tree}");
     let advice = format!("; for this server alone: --for {},tls-ca=FILE\n", replica.address());
     assert!(tree.ends_with(&advice), "{tree}");
     // The first server may have some, too.
@@ -323,7 +323,7 @@ fn a_replica_seeds_itself_and_follows_encrypted_and_logged_in_and_so_does_its_ow
     // Without a login, or without TLS, no replica gets anything.
     let address = master.address();
     for (settings, reason) in [
-        (&["--master-tls", "--master-tls-ca", text(&file)][..], "it may require TLS, or a login"),
+        (&["--master-tls", "--master-tls-ca", text(&file)][..], "it may require a login as a user"),
         (&["--master-credentials", text(&credentials)][..], "the master requires TLS: master-tls"),
     ] {
         let common = ["--server-id", "4", "--master", &address];
@@ -422,6 +422,12 @@ fn a_servers_certificate_of_an_authority_is_a_warning_until_it_is_replaced() {
     let report = succeed("tyrant", &reload);
     assert!(report.contains("warning: the certificate in "), "{report}");
     wait_for("another warning", || (server.log().matches(&begins).count() == 2).then_some(()));
+    // Nor do clients take a name of the subject alone.
+    replace(&authority.server(&[]));
+    let report = succeed("tyrant", &reload);
+    assert!(report.contains("has neither a host name nor an address (subjectAltName)"), "{report}");
+    let error = fail("tyrant", &arguments);
+    assert!(error.contains("needs another one, made with subjectAltName=DNS:NAME"), "{error}");
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Configuration of a client: the servers that it trusts, and its own certificate.
 
 use crate::provider::provider;
+use crate::words::UNKNOWN_AUTHORITY;
 use crate::{Error, files};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -27,6 +29,8 @@ pub struct ClientSettings {
 pub struct ClientConfig {
     pub(crate) config: Arc<rustls::ClientConfig>,
     server_name: Option<ServerName<'static>>,
+    /// File of the authorities, unless they are those of the system.
+    authorities: Option<PathBuf>,
 }
 
 impl ClientSettings {
@@ -49,7 +53,8 @@ impl ClientSettings {
                 .map_err(|source| Error::unusable(certificates, key, &source))?,
         };
         let server_name = self.server_name.as_deref().map(name).transpose()?;
-        Ok(ClientConfig { config: Arc::new(config), server_name })
+        let authorities = self.authorities.clone();
+        Ok(ClientConfig { config: Arc::new(config), server_name, authorities })
     }
 }
 
@@ -63,6 +68,18 @@ impl ClientConfig {
     /// Returns the name that the certificate of the server at `host` must have.
     pub(crate) fn server_name(&self, host: &str) -> Result<ServerName<'static>, Error> {
         self.server_name.clone().map_or_else(|| name(host), Ok)
+    }
+
+    /// Returns the error of a handshake, with the file that lacks the authority of the server.
+    pub(crate) fn explain(&self, error: io::Error) -> io::Error {
+        let text = error.to_string();
+        match &self.authorities {
+            Some(file) if text.contains(UNKNOWN_AUTHORITY) => {
+                let lacking = format!("its authority is not in {}", file.display());
+                io::Error::new(error.kind(), text.replace(UNKNOWN_AUTHORITY, &lacking))
+            }
+            _ => error,
+        }
     }
 }
 

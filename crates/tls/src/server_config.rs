@@ -32,6 +32,7 @@ pub struct ServerConfig {
     pub(crate) config: Arc<rustls::ServerConfig>,
     expires: Option<SystemTime>,
     is_authority: bool,
+    is_nameless: bool,
 }
 
 impl ServerConfig {
@@ -45,6 +46,12 @@ impl ServerConfig {
     pub fn is_authority(&self) -> bool {
         self.is_authority
     }
+
+    /// Returns whether the server's certificate has neither a host name nor an address
+    /// (subjectAltName), without which clients refuse it.
+    pub fn is_nameless(&self) -> bool {
+        self.is_nameless
+    }
 }
 
 impl ServerFiles {
@@ -56,6 +63,7 @@ impl ServerFiles {
         let certificates = files::certificates(&self.certificates)?;
         let expires = expiry::first_end(&certificates);
         let is_authority = certificates.first().is_some_and(constraints::is_authority);
+        let is_nameless = certificates.first().is_some_and(constraints::is_nameless);
         let key = files::key(&self.key)?;
         let builder = rustls::ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?;
@@ -78,6 +86,6 @@ impl ServerFiles {
         config.ticketer = Ticketer::new()?;
         config.send_tls13_tickets = TICKETS;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(ServerConfig { config: Arc::new(config), expires, is_authority })
+        Ok(ServerConfig { config: Arc::new(config), expires, is_authority, is_nameless })
     }
 }

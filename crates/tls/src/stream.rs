@@ -74,7 +74,7 @@ impl Stream {
             stream.socket.set_read_timeout(Some(left))?;
             let received = stream.receive(tls, &mut tls.reading.lock());
             let sent = stream.send_records(tls);
-            if received? == 0 {
+            if received.map_err(|error| config.explain(error))? == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
             sent?;

@@ -3,6 +3,9 @@
 use rustls::{CertificateError, Error, InvalidMessage};
 use std::fmt::Debug;
 
+/// The flaw of a certificate whose authority is not one of the known ones.
+pub(crate) const UNKNOWN_AUTHORITY: &str = "its authority is unknown";
+
 /// Returns an error as a person reads it.
 pub(crate) fn words(error: &Error) -> String {
     match error {
@@ -26,7 +29,7 @@ pub(crate) fn words(error: &Error) -> String {
 /// Returns the flaw of a certificate, unless rustls has words for it.
 fn flaw(error: &CertificateError) -> Option<String> {
     Some(match error {
-        CertificateError::UnknownIssuer => "its authority is unknown".to_owned(),
+        CertificateError::UnknownIssuer => UNKNOWN_AUTHORITY.to_owned(),
         CertificateError::BadSignature
         | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {

@@ -41,6 +41,11 @@ impl Certificates {
         self.config.load().is_authority()
     }
 
+    /// Returns whether the present certificate has no name, without which clients refuse it.
+    pub(crate) fn is_nameless(&self) -> bool {
+        self.config.load().is_nameless()
+    }
+
     /// Returns the time in which a handshake must be complete.
     pub(crate) fn handshake_timeout(&self) -> Duration {
         self.handshake_timeout

@@ -208,7 +208,8 @@ fn of_certificates(shared: &Shared) -> Vec<Warning> {
     let now = SystemTime::now();
     let end = certificates.expires().and_then(|end| certificate_warning(file, end, now));
     let authority = certificates.is_authority().then(|| authority_warning(file));
-    end.into_iter().chain(authority).collect()
+    let nameless = certificates.is_nameless().then(|| nameless_warning(file));
+    end.into_iter().chain(authority).chain(nameless).collect()
 }
 
 /// Returns the texts of the warnings about the present certificates of a server.
@@ -240,6 +241,17 @@ fn authority_warning(file: &Path) -> Warning {
         text: format!(
             "the certificate in {file} is that of an authority (CA:TRUE), which clients refuse for a \
              server: make one with basicConstraints=critical,CA:FALSE, and reload"
+        ),
+    }
+}
+
+fn nameless_warning(file: &Path) -> Warning {
+    let file = file.display();
+    Warning {
+        subject: format!("certificate without a name in {file}"),
+        text: format!(
+            "the certificate in {file} has neither a host name nor an address (subjectAltName), so \
+             clients refuse it: make one with subjectAltName=DNS:NAME or IP:ADDRESS, and reload"
         ),
     }
 }

@@ -8,7 +8,9 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         lower.strip_suffix(suffix).map(|digits| (digits.to_owned(), power))
     });
     let (digits, power) = found.unwrap_or((lower, 0));
-    let number: u64 = digits.parse().map_err(|_| format!("{text:?} is not a number of bytes"))?;
+    let number: u64 = digits.parse().map_err(|_| {
+        format!("{text:?} is not a number of bytes: write it as 67108864, 65536k or 64m")
+    })?;
     number.checked_mul(1 << (10 * power)).ok_or_else(|| format!("{text:?} is too large"))
 }
 

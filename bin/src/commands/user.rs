@@ -151,9 +151,9 @@ impl User {
     fn read(&self) -> Result<UserFile> {
         match UserFile::read(&self.users) {
             Err(UsersError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => bail!(
-                "there is no file of users {}: \"tyrant user add NAME\" makes it; --users FILE or \
+                "there is no file of users {:?}: \"tyrant user add NAME\" makes it; --users FILE or \
                  TYRANT_USERS names another one",
-                self.users.display()
+                self.users
             ),
             read => Ok(read?),
         }

@@ -1,7 +1,7 @@
 //! Warnings about what other machines can do with a server.
 
 use client::is_this_machine;
-use server::{Config, Endpoint};
+use server::{Command, Config, Endpoint, Protocol};
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 /// Returns the warnings of [`exposure`] for a server that is not started. Addresses of names are
@@ -37,17 +37,19 @@ pub(crate) fn exposure(
     let takes_certificates =
         config.tls.as_ref().is_some_and(|tls| tls.files.client_authorities.is_some());
     let anyone = if takes_certificates { plain.clone() } else { names(false) };
+    let what = if takes_writes(config) { "read and write" } else { "read" };
     let mut warnings = Vec::new();
     match (&config.users, anyone) {
         (None, Some(addresses)) => {
             let tls = if config.tls.is_none() { ", tls-cert and tls-key" } else { "" };
             warnings.push(format!(
-                "every machine that reaches {addresses} can read and write all records, as there \
-                 are no users: set users (\"tyrant user add\" makes the file){tls}, or leave host out"
+                "every machine that reaches {addresses} can {what} all records, as there are no \
+                 users: set users (\"tyrant user add\" makes the file){tls}, or leave host out; a \
+                 container keeps host, and its port is published to 127.0.0.1 alone"
             ));
         }
         (Some(_), Some(addresses)) if config.opens_tokyo_tyrant => warnings.push(format!(
-            "every machine that reaches {addresses} can read and write all records over Tokyo \
+            "every machine that reaches {addresses} can {what} all records over Tokyo \
              Tyrant's protocol: leave open-tokyo-tyrant out, and let replicas and tools log in"
         )),
         _ => {}
@@ -64,6 +66,17 @@ pub(crate) fn exposure(
         ));
     }
     warnings
+}
+
+/// Returns whether any command that changes records is accepted over any protocol.
+fn takes_writes(config: &Config) -> bool {
+    use Command as C;
+    let writes = [C::Put, C::PutKeep, C::PutCat, C::PutShift, C::PutNoReply, C::Out];
+    let writes = writes.into_iter().chain([C::AddInt, C::AddDouble, C::Vanish]);
+    let protocols = [Protocol::Binary, Protocol::Memcached, Protocol::Http, Protocol::Redis];
+    let is_replica = config.following.master.is_some() && !config.following.is_writable;
+    let mut ways = writes.flat_map(|command| protocols.map(|protocol| (command, protocol)));
+    !is_replica && ways.any(|(command, protocol)| !config.mask.refuses(command, protocol))
 }
 
 #[cfg(test)]
@@ -122,6 +135,30 @@ mod tests {
             for (warning, (begin, part)) in warnings.iter().zip(expected) {
                 assert!(warning.starts_with(begin) && warning.contains(part), "{warning}");
             }
+        }
+    }
+
+    #[test]
+    fn a_server_that_takes_no_writes_is_not_said_to() {
+        let far = ("192.0.2.1:7".parse::<SocketAddr>().expect("an address"), false);
+        let mask =
+            |names: &str| Config { mask: names.parse().expect("a mask"), ..Config::default() };
+        let replica = |is_writable| {
+            let master = Some(server::Master { host: "h".to_owned(), port: 1 });
+            let mut config = Config::default();
+            (config.following.master, config.following.is_writable) = (master, is_writable);
+            config
+        };
+        for (config, what) in [
+            (Config::default(), "can read and write all"),
+            (mask("put"), "can read and write all"),
+            (mask("allorg,allmc,allhttp"), "can read and write all"),
+            (mask("allwrite"), "can read all"),
+            (replica(true), "can read and write all"),
+            (replica(false), "can read all"),
+        ] {
+            let warnings = exposure(&config, [far]);
+            assert!(warnings[0].contains(what), "{warnings:?}");
         }
     }
 }

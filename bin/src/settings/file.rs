@@ -9,6 +9,7 @@ use super::{SETTINGS, Settings};
 use crate::errors::{nearest, wrong_command_line};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use cabinet::files::open_file;
+use cabinet::name::{NameError, Specification};
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use std::fmt;
 use std::io::Read;
@@ -88,7 +89,8 @@ impl Source {
             let setting = setting_at(&text, start).map_or(String::new(), |name| name + ": ");
             let is_other = is_file_of_settings(path) && path.extension() != Some("toml".as_ref());
             let advice = if is_other { format!("; {OTHER_SETTINGS}") } else { String::new() };
-            anyhow!("{shown}:{line}: {setting}{}{advice}", message(&error, &text[start..]))
+            let flaw = unquoted(&text, start).unwrap_or_else(|| message(&error, &text[start..]));
+            anyhow!("{shown}:{line}: {setting}{flaw}{advice}")
         })?;
         let mut sections = Vec::new();
         let common = file.replace_first(|databases| match databases? {
@@ -221,6 +223,25 @@ fn setting_within(table: &DeTable<'_>, at: usize) -> Option<String> {
     })
 }
 
+/// Returns what is wrong with the setting on the line of an offset, if it has no value, or a text
+/// without quotes. The parser takes some of these for numbers or dates.
+fn unquoted(text: &str, at: usize) -> Option<String> {
+    let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let (name, value) = text[begin..].lines().next()?.split_once('=')?;
+    let (name, value) = (name.trim(), value.split('#').next().unwrap_or_default().trim());
+    if value.starts_with(['"', '\'', '[', '{', '='])
+        || DeTable::parse(&format!("v={value}")).is_ok()
+    {
+        return None;
+    }
+    Some(match value.to_ascii_lowercase().as_str() {
+        "" => format!("{name}: the value is missing"),
+        "yes" | "on" | "true" => format!("{name}: write true in place of {value}"),
+        "no" | "off" | "false" => format!("{name}: write false in place of {value}"),
+        _ => format!("{name}: a text must be in quotes: {name} = {value:?}"),
+    })
+}
+
 /// Returns what is wrong with a file, on one line, given its text from there on.
 fn message(error: &toml::de::Error, from: &str) -> String {
     let message = error.message().trim();
@@ -228,6 +249,12 @@ fn message(error: &toml::de::Error, from: &str) -> String {
     if let Some((name, all_names)) = name {
         // Every second part is between two names.
         let known = all_names.split('`').skip(1).step_by(2);
+        if is_parameter(name) {
+            return format!(
+                "{name} is not a setting, but a part of the database's name: database = \
+                 \"casket.tch#{name}=...\""
+            );
+        }
         let meant = match nearest(name, known) {
             Some(meant) => format!("did you mean {meant}? "),
             None => String::new(),
@@ -250,16 +277,16 @@ fn message(error: &toml::de::Error, from: &str) -> String {
         }
         "number too large to fit in target type" => "the number is too large".to_owned(),
         "string values must be quoted, expected literal string" => {
-            let is_of_word = |letter: &char| letter.is_ascii_alphabetic();
-            let word: String = from.chars().take_while(is_of_word).collect();
-            match word.to_ascii_lowercase().as_str() {
-                "yes" | "on" | "true" => format!("write true in place of {word}"),
-                "no" | "off" | "false" => format!("write false in place of {word}"),
-                _ => "a text must be in quotes".to_owned(),
-            }
+            "a text must be in quotes".to_owned()
         }
         message => message.replace('\n', "; "),
     }
+}
+
+/// Returns whether databases have a parameter of this name.
+fn is_parameter(name: &str) -> bool {
+    let found = Specification::parse(&format!("casket.tch#{name}=1"));
+    !matches!(found, Err(NameError::UnknownKey(_) | NameError::NotAPair(_)))
 }
 
 fn line_feeds(bytes: &[u8]) -> usize {

@@ -163,7 +163,7 @@ fn a_server_that_other_machines_reach_warns_of_what_they_can_do() {
         format!(
             "every machine that reaches 0.0.0.0:{port} can read and write all records, as there \
              are no users: set users (\"tyrant user add\" makes the file), tls-cert and tls-key, or \
-             leave host out"
+             leave host out; a container keeps host, and its port is published to 127.0.0.1 alone"
         )
     };
     let open = "database = \"*\"\nport = PORT\nhost = \"0.0.0.0\"\n";

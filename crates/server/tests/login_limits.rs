@@ -120,6 +120,7 @@ fn refuses_while_waiting(guess: fn(&mut Client, &str)) -> bool {
     let mut client = server.connect();
     client.send(basic(RIGHT).as_bytes());
     let head = client.read_until(b"\r\n\r\n");
+    let body = client.read_until(b"\n");
     // One that was tried before is not a new guess.
     let repeated = ask("guess-0");
     if began.elapsed() >= WAIT {
@@ -131,6 +132,7 @@ fn refuses_while_waiting(guess: fn(&mut Client, &str)) -> bool {
     let head = String::from_utf8(head).unwrap();
     assert!(head.starts_with("HTTP/1.1 429 Too Many Requests\r\n"), "{head}");
     assert!(head.contains("\r\nRetry-After: "), "{head}");
+    assert_eq!(body, b"too many failed logins, retry later\n");
     // A connection that has authenticated stays so.
     admitted.send(basic(RIGHT).as_bytes());
     admitted.expect_response("404 Not Found", "Not Found\n");

@@ -449,6 +449,7 @@ fn challenge() -> Response<Body> {
 fn retry_later(seconds: u64) -> Response<Body> {
     let mut response = closing(refusal(StatusCode::TOO_MANY_REQUESTS));
     response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    *response.body_mut() = Body::from(format!("{}\n", reply::TOO_MANY_LOGINS));
     response
 }
 

@@ -40,6 +40,7 @@ impl LogLimit {
         state.lines += 1;
         Some(match std::mem::take(&mut state.unlogged) {
             0 => String::new(),
+            1 => " (1 more was not logged)".to_owned(),
             unlogged => format!(" ({unlogged} more were not logged)"),
         })
     }
@@ -60,8 +61,11 @@ mod tests {
         for _ in 0..7 {
             assert_eq!(limit.admit(now), None);
         }
-        let later = now + Duration::from_secs(1);
+        let mut later = now + Duration::from_secs(1);
         assert_eq!(limit.admit(later).as_deref(), Some(" (7 more were not logged)"));
+        while limit.admit(later).is_some() {}
+        later += Duration::from_secs(1);
+        assert_eq!(limit.admit(later).as_deref(), Some(" (1 more was not logged)"));
         assert_eq!(limit.admit(later).as_deref(), Some(""));
     }
 }

@@ -343,12 +343,10 @@ impl Logins {
         Login::Denied
     }
 
-    /// Logs that a replica has not logged in, unless there are too many lines.
-    pub(crate) fn log_replica_without_login(&self, peer: Option<&Peer>) {
+    /// Logs why a replica is refused, unless there are too many lines.
+    pub(crate) fn log_replica(&self, peer: Option<&Peer>, reason: &str) {
         self.log(peer.and_then(|peer| peer.address), |from| {
-            format!(
-                "a replica at {from} is refused: it has not logged in, set its master-credentials"
-            )
+            format!("a replica at {from} is refused: {reason}")
         });
     }
 

@@ -159,24 +159,34 @@ pub const ADMIN_LISTENER: &str = "tyrant-admin";
 /// Appends a response that asks for a name and a password, and closes the connection.
 pub fn challenge(out: &mut Vec<u8>, is_head: bool) {
     let realm = "Basic realm=\"tyrant\", charset=\"UTF-8\"";
-    closing(out, Status::Unauthorized, ("WWW-Authenticate", realm), is_head);
+    let (_, reason) = Status::Unauthorized.code_and_reason();
+    closing(out, Status::Unauthorized, ("WWW-Authenticate", realm), reason, is_head);
 }
 
-/// Appends a response that asks to repeat the request after `seconds`, and closes the connection.
+/// Text for a client whose login is refused without a look at its password.
+pub const TOO_MANY_LOGINS: &str = "too many failed logins, retry later";
+
+/// Appends a response that asks to log in again after `seconds`, and closes the connection.
 pub fn retry_after(out: &mut Vec<u8>, seconds: u64, is_head: bool) {
-    closing(out, Status::TooManyRequests, ("Retry-After", &seconds.to_string()), is_head);
+    let header = ("Retry-After", &*seconds.to_string());
+    closing(out, Status::TooManyRequests, header, TOO_MANY_LOGINS, is_head);
 }
 
-fn closing(out: &mut Vec<u8>, status: Status, (name, value): (&str, &str), is_head: bool) {
-    let (_, reason) = status.code_and_reason();
+fn closing(
+    out: &mut Vec<u8>,
+    status: Status,
+    (name, value): (&str, &str),
+    text: &str,
+    is_head: bool,
+) {
     status_line(out, status);
     header(out, name, value);
     header(out, "Connection", "close");
     header(out, "Content-Type", TEXT);
-    header(out, "Content-Length", &(reason.len() + 1).to_string());
+    header(out, "Content-Length", &(text.len() + 1).to_string());
     end_of_headers(out);
     if !is_head {
-        out.extend_from_slice(reason.as_bytes());
+        out.extend_from_slice(text.as_bytes());
         out.push(b'\n');
     }
 }

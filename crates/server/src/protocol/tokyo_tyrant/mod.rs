@@ -80,6 +80,7 @@ fn perform(
         && let Some(reason) = &context.session.last_reason
     {
         replication::refuse_for_now(output, context.shared.config.server_id, reason);
+        context.shared.logins.log_replica(context.session.peer.as_deref(), reason);
     }
     if context.session.has_read_failure && is_closing && matches!(result, Ok(Next::GoOn)) {
         output.truncate(start);

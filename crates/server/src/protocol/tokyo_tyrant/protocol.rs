@@ -32,7 +32,8 @@ impl Protocol for TokyoTyrant {
             if let Parse::Complete(Request::Misc { function: Function::Replication, .. }, _) =
                 parse(input)
             {
-                context.shared.logins.log_replica_without_login(context.session.peer.as_deref());
+                let reason = "it has not logged in, set its master-credentials";
+                context.shared.logins.log_replica(context.session.peer.as_deref(), reason);
             }
             reply::status(output, false);
         })

@@ -255,7 +255,9 @@ fn is_extended(stream: &mut Stream) -> Result<bool> {
         &Request::Misc { function: Function::Replication, options: NOT_LOGGED, arguments },
     )?;
     let mut response = [0; 5];
-    stream.read_exact(&mut response).map_err(|error| Error::Receive(unanswered(error)))?;
+    let has_tls = matches!(stream, Stream::Tls(_));
+    let unanswered = |error| Error::Receive(unanswered(error, has_tls));
+    stream.read_exact(&mut response).map_err(unanswered)?;
     if response != [reply::OK, 0, 0, 0, 1] {
         // Tokyo Tyrant has no such function, and a masked one returns no elements.
         return if response[1..] == [0; 4] { Ok(false) } else { Err(Error::InvalidOperation) };
@@ -268,11 +270,14 @@ fn is_extended(stream: &mut Stream) -> Result<bool> {
 }
 
 /// Adds to the error of a first request what its usual reason is.
-fn unanswered(error: io::Error) -> io::Error {
+fn unanswered(error: io::Error, has_tls: bool) -> io::Error {
     match error.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
-            let hint = "the master closed the connection before its first reply; it may require \
-                        TLS, or a login as a user with the rights admin and read; its log may tell";
+            let tls = if has_tls { "" } else { "TLS, or " };
+            let hint = format!(
+                "the master closed the connection before its first reply; it may require {tls}a login \
+                 as a user with the rights admin and read; its log may tell"
+            );
             io::Error::new(error.kind(), hint)
         }
         _ => error,

@@ -180,8 +180,14 @@ impl End {
 
 impl From<client::Error> for End {
     fn from(error: client::Error) -> Self {
-        let source = std::error::Error::source(&error);
-        Self::Lost(source.map_or(error.to_string(), |source| format!("{error}: {source}")))
+        use client::Error as E;
+        let text = match (&error, std::error::Error::source(&error)) {
+            (E::ConnectionRefused(_), Some(source)) => format!("cannot connect: {source}"),
+            (E::HostNotFound(_), Some(source)) => format!("cannot find the host: {source}"),
+            (_, Some(source)) => format!("{error}: {source}"),
+            (_, None) => error.to_string(),
+        };
+        Self::Lost(text)
     }
 }
 

@@ -49,7 +49,8 @@ impl<'a> InitialSyncReceiver<'a> {
             tracing::info!("initial sync from server {master_id} begins: {records} records");
         } else {
             tracing::warn!(
-                "initial sync from server {master_id} begins: its {records} records replace {before}"
+                "initial sync from server {master_id} begins: its records ({records}) replace \
+                 those here ({before})"
             );
         }
         position.begin_seeding().map_err(|error| {

@@ -141,7 +141,9 @@ impl SemiSync {
                 && (confirmed_us >= end_us || confirmed_us >= now_us().saturating_sub(timeout_us));
             if is_back {
                 self.has_given_up.store(false, Ordering::SeqCst);
-                tracing::info!("semi-sync: {replicas} replicas have caught up, clients wait again");
+                tracing::info!(
+                    "semi-sync: enough replicas ({replicas}) have caught up, clients wait again"
+                );
             }
         }
         drop(presence);
@@ -168,8 +170,12 @@ impl SemiSync {
                 OnTimeout::Error => "changes are refused",
                 OnTimeout::Fallback => "changes are acknowledged without them",
             };
+            let few = match replicas {
+                1 => "no replica".to_owned(),
+                count => format!("fewer than {count} replicas"),
+            };
             tracing::error!(
-                "semi-sync: fewer than {replicas} replicas within {} s: {what} until they have caught up",
+                "semi-sync: {few} within {} s: {what} until enough have caught up",
                 timeout.as_secs_f64()
             );
             self.wake();

@@ -35,7 +35,9 @@ pub(crate) fn parse_time(text: &str) -> Result<u64, String> {
 /// Parses the seconds until a record expires: up to 30 days from now, and beyond that since 1970,
 /// as in memcached's protocol. A time since 1970 that has passed would remove the record.
 pub(crate) fn parse_expiry(text: &str) -> Result<i64, String> {
-    let seconds: i64 = text.parse().map_err(|_| "a whole number is required".to_owned())?;
+    let seconds: i64 = text
+        .parse()
+        .map_err(|_| "a whole number of seconds is required, as in 3600 for an hour".to_owned())?;
     let now = i64::try_from(now_us() / 1_000_000).unwrap_or(i64::MAX);
     if seconds > RELATIVE_SECONDS_MAX && seconds <= now {
         return Err(format!(

@@ -106,8 +106,8 @@ impl Restore {
             None => Err(repository.without_backup()),
             Some(until) => bail!(
                 "there is no backup of a server with an update log from before {}: choose a time after \
-                 that of a backup for which `tyrant backup list` prints a position; if it prints none, \
-                 start the server with --update-log for the backups to come",
+                 one that `tyrant backup list` prints as UPDATE LOG UP TO; if it prints none, start the \
+                 server with --update-log for the backups to come",
                 time::format_time(until.time_us)
             ),
         }

@@ -146,7 +146,9 @@ fn of_server(
     }
     copied.map_err(|error| {
         let text = client.explain("copy", error.into()).to_string();
-        anyhow!("{server} cannot copy its database for the backup: {}", advised(&text, &folder))
+        // The message has the server once.
+        let text = text.strip_prefix(&client.failure("").to_string()).unwrap_or(&text);
+        anyhow!("{server} cannot copy its database for the backup: {}", advised(text, &folder))
     })?;
     if !copy.path().is_dir() {
         bail!("{server} has copied its database to {path}, which is not there on this machine");

@@ -1,7 +1,7 @@
 //! `tyrant import`: imports files, or the strings of a Redis server, into a database.
 
 use crate::cluster;
-use crate::errors::{require, require_file, wrong_command_line};
+use crate::errors::{name_on_disk, require, require_file, wrong_command_line};
 use crate::output::Quiet;
 use crate::plural::counted;
 use crate::remote::{RedisUrl, SecurityArgument};
@@ -99,9 +99,10 @@ impl Import {
             Source::Text(..) => None,
         });
         let specification = match first {
-            Some(file) => legacy::adopt(&self.into, file)?,
-            None => Specification::parse(&self.into)?,
+            Some(file) => legacy::adopt(&self.into, file),
+            None => Specification::parse(&self.into).map_err(Into::into),
         };
+        let specification = specification.map_err(name_on_disk)?;
         let opening = Progress::of_time("opening").explain("nothing was imported");
         let made = MadeDatabase::before(&specification);
         let target = Arc::new(Mutex::new(Target::open(&specification)?));

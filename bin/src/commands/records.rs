@@ -11,6 +11,7 @@ use crate::remote::{Need, Server};
 use crate::time::parse_expiry;
 use anyhow::Result;
 use client::{Error, Pair};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -26,7 +27,8 @@ Examples:
   # Print several records, as key, TAB, value
   tyrant get a b c")]
 pub(super) struct Get {
-    /// Keys; the value of a single one is printed, several are printed as key, TAB, value
+    /// Keys; the value of a single one is printed, several are printed as key, TAB, value; a
+    /// missing one is a failure
     #[arg(value_name = "KEY", required = true)]
     keys: Vec<OsString>,
     /// Print no newline after the value of a single key
@@ -68,7 +70,12 @@ impl Run for Get {
         records.iter().try_for_each(|(key, value)| {
             self.form.write_record(key, value, expiries.of_key(key), output)
         })?;
-        unread.map_or(Ok(()), Err)
+        if let Some(unread) = unread {
+            return Err(unread);
+        }
+        let found: HashSet<&[u8]> = records.iter().map(|(key, _)| &**key).collect();
+        let absent: Vec<_> = keys.iter().filter(|key| !found.contains(&***key)).collect();
+        server.expect_all("get", keys.len(), &absent)
     }
 }
 
@@ -130,7 +137,8 @@ pub(super) struct Put {
     /// Add the value before the existing values of the key, in a tree
     #[arg(long, group = "way")]
     duplicate_front: bool,
-    /// Let the record expire after this many seconds; over 30 days it is a time since 1970
+    /// Let the record expire after this many seconds, below 0 at once; over 30 days it is a time
+    /// since 1970
     #[arg(
         long,
         value_name = "SECONDS",
@@ -208,7 +216,8 @@ pub(super) struct Touch {
     /// The key
     #[arg(value_name = "KEY")]
     key: OsString,
-    /// Seconds until the record expires; 0 is never, over 30 days it is a time since 1970
+    /// Seconds until the record expires; 0 is never, below 0 at once, over 30 days it is a time
+    /// since 1970
     #[arg(value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_expiry)]
     seconds: i64,
     #[command(flatten)]
@@ -325,18 +334,7 @@ impl Run for Out {
                 absent.push(key);
             }
         }
-        match &absent[..] {
-            [] => Ok(()),
-            [key] => Err(server.missing("out", key)),
-            [first, ..] => Err(server.refused("out").unwrap_or_else(|| {
-                server.failure(format_args!(
-                    "{} of {} keys have no record, the first is {}",
-                    absent.len(),
-                    self.keys.len(),
-                    quoted(first)
-                ))
-            })),
-        }
+        server.expect_all("out", self.keys.len(), &absent)
     }
 }
 

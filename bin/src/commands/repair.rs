@@ -1,7 +1,7 @@
 //! Commands on damage: `check` and `salvage`, for the files of a database that is not open, or for
 //! a served one.
 
-use crate::errors::require_database;
+use crate::errors::{name_on_disk, require_database};
 use crate::output::Quiet;
 use crate::plural::counted;
 use crate::remote::{Server, ServerArgument};
@@ -168,7 +168,8 @@ impl Salvage {
         self.quiet.apply()?;
         // A wrong path must leave no empty database.
         require_database(&self.path)?;
-        let specification = Specification::parse(&self.into)?;
+        let specification =
+            Specification::parse(&self.into).map_err(|error| name_on_disk(error.into()))?;
         let made = MadeDatabase::before(&specification);
         let into = Database::open_specification(&specification)
             .with_context(|| format!("cannot open {}", self.into))?;

@@ -134,40 +134,36 @@ impl Run for GetRow {
     }
 
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
-        let mut found = 0;
+        let (mut found, mut absent) = (0, Vec::new());
         for key in &self.keys {
             let key = self.form.read(key)?;
-            if let Some(columns) = server.get_row(&key)? {
-                if columns.is_empty() {
-                    server.confirm("get-row")?;
-                }
-                let Some(name) = &self.column else {
-                    self.form.write_row(&key, &columns, output)?;
-                    found += 1;
-                    continue;
-                };
-                let name = name.as_bytes();
-                if self.write_column(name, (&key, &columns), output)? {
-                    found += 1;
-                } else if self.keys.len() == 1 {
-                    return Err(server.failure(format_args!(
-                        "the row of the key {} has no column {}",
-                        quoted(&key),
-                        quoted(name)
-                    )));
-                }
+            let Some(columns) = server.get_row(&key)? else {
+                absent.push(key);
+                continue;
+            };
+            if columns.is_empty() {
+                server.confirm("get-row")?;
+            }
+            let Some(name) = &self.column else {
+                self.form.write_row(&key, &columns, output)?;
+                found += 1;
+                continue;
+            };
+            let name = name.as_bytes();
+            if self.write_column(name, (&key, &columns), output)? {
+                found += 1;
+            } else if self.keys.len() == 1 {
+                return Err(server.failure(format_args!(
+                    "the row of the key {} has no column {}",
+                    quoted(&key),
+                    quoted(name)
+                )));
             }
         }
         if found == 0 {
             server.confirm("get-row")?;
         }
-        match &self.keys[..] {
-            [key] if found == 0 => Err(server.missing("get-row", &self.form.read(key)?)),
-            keys if found == 0 => {
-                Err(server.failure(format_args!("none of the {} keys has a row", keys.len())))
-            }
-            _ => Ok(()),
-        }
+        server.expect_all("get-row", self.keys.len(), &absent)
     }
 }
 

@@ -43,10 +43,10 @@ impl Run for Ttl {
         }
         let found: HashMap<_, _> = expiries.into_iter().collect();
         let now_ms = now_ms();
-        let mut absent = None;
+        let mut absent = Vec::new();
         for key in &keys {
             let Some(expires_at_ms) = found.get(key).copied() else {
-                absent.get_or_insert(key);
+                absent.push(key);
                 continue;
             };
             let seconds = seconds_left(expires_at_ms, now_ms);
@@ -60,7 +60,7 @@ impl Run for Ttl {
                 _ => self.form.write_pair(key, seconds.as_bytes(), output)?,
             }
         }
-        absent.map_or(Ok(()), |key| Err(server.missing("ttl", key)))
+        server.expect_all("ttl", keys.len(), &absent)
     }
 }
 

@@ -8,7 +8,9 @@ mod nearest;
 mod wrong_command_line;
 
 pub(crate) use nearest::nearest;
-pub(crate) use wrong_command_line::{is_wrong_command_line, require, wrong_command_line};
+pub(crate) use wrong_command_line::{
+    is_wrong_command_line, name_on_disk, require, wrong_command_line,
+};
 
 use anyhow::{Context, Result, bail};
 use cabinet::files::folder_of;

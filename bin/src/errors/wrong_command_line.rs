@@ -28,6 +28,17 @@ pub(crate) fn require(holds: bool, text: impl fmt::Display) -> Result<()> {
     if holds { Ok(()) } else { Err(wrong_command_line(text)) }
 }
 
+/// Returns the error of a name that is to be that of a database on disk, without the names of those
+/// in memory.
+pub(crate) fn name_on_disk(error: Error) -> Error {
+    match error.downcast_ref() {
+        Some(name @ NameError::UnknownKind(_)) => {
+            wrong_command_line(name.to_string().replace(": it is *, +, or ends in", ": it ends in"))
+        }
+        _ => error,
+    }
+}
+
 /// Returns whether the error is one of a wrong command line. The names of databases that commands
 /// open are on their command lines.
 pub(crate) fn is_wrong_command_line(error: &Error) -> bool {

@@ -27,6 +27,11 @@ const MASKS_MISC: &str = "the server masks misc";
 const UNCONFIRMED: &str = "not confirmed by replicas in time: \"tyrant replicas\" lists them, and the \
     server refuses further changes until they have caught up";
 const DAMAGED: [&str; 2] = ["6", "13"];
+/// Commands that change nothing, so that no replica has to confirm them.
+const READS: [&str; 14] = [
+    "check", "count", "exists", "find", "get", "get-row", "list", "ping", "range", "size", "slow",
+    "stat", "tail", "ttl",
+];
 
 impl Server {
     /// Adds to an error of `command` what the protocol cannot express: the server, the kind of its
@@ -94,7 +99,7 @@ impl Server {
             _ if self.masks_misc() => {
                 format!("the server refuses {command}: it masks misc, so it tells no reason")
             }
-            _ if self.awaits_replicas() => unconfirmed(command),
+            _ if self.awaits_replicas_after(command) => unconfirmed(command),
             _ => format!(
                 "the server refuses {command} without a reason, though it may be done: look at the \
                  record, and at the server's log"
@@ -102,8 +107,12 @@ impl Server {
         }
     }
 
-    /// Returns whether the server has waited in vain for replicas, and refuses changes since then.
-    fn awaits_replicas(&self) -> bool {
+    /// Returns whether the server has waited in vain for replicas after a command that changes
+    /// something, and refuses changes since then.
+    fn awaits_replicas_after(&self, command: &str) -> bool {
+        if READS.contains(&command) {
+            return false;
+        }
         // It closes the connection of the change that it has waited for.
         let state = self.reconnect().map(|()| self.stat_value("semi_sync_state"));
         matches!(state, Ok(Ok(Some(state))) if state == "refusing")
@@ -116,11 +125,30 @@ impl Server {
         self.refused(command).unwrap_or_else(|| self.failure(missing))
     }
 
+    /// Fails if some of the keys of a command have no record.
+    pub(crate) fn expect_all<K: AsRef<[u8]>>(
+        &self,
+        command: &str,
+        keys: usize,
+        absent: &[K],
+    ) -> anyhow::Result<()> {
+        let missing = match absent {
+            [] => return Ok(()),
+            [key] => return Err(self.missing(command, key.as_ref())),
+            [first, ..] => format!(
+                "{} of {keys} keys have no record, the first is {}",
+                absent.len(),
+                bytes::quoted(first.as_ref())
+            ),
+        };
+        Err(self.refused(command).unwrap_or_else(|| self.failure(missing)))
+    }
+
     /// Returns the error of a command that found no record because the server refused it.
     pub(crate) fn refused(&self, command: &str) -> Option<anyhow::Error> {
         let Some(elements) = error_elements(self) else {
             // It has closed the connection of a change that no replica has confirmed.
-            return self.awaits_replicas().then(|| {
+            return self.awaits_replicas_after(command).then(|| {
                 self.failure(format_args!(
                     "{command} may be done on this server, but is {UNCONFIRMED}"
                 ))
@@ -142,7 +170,7 @@ impl Server {
                  finds the damage",
                 self.address()
             ),
-            _ if self.awaits_replicas() => unconfirmed(command),
+            _ if self.awaits_replicas_after(command) => unconfirmed(command),
             _ => format!(
                 "the server closed the connection during {command}: its limits (--timeout, \
                  --reply-bytes-max, ...) may forbid it, or its log may tell"

@@ -127,7 +127,12 @@ impl ServerArgument {
 
     /// Connects to the server.
     pub(crate) fn connect(&self) -> Result<Server> {
-        Server::connect(&self.address(), &self.settings()?)
+        let address = self.address();
+        if let Err(flaw) = parse(&address) {
+            let place = if self.server.is_some() { "--server" } else { SERVER_VARIABLE };
+            return Err(flaw.context(place));
+        }
+        Server::connect(&address, &self.settings()?)
     }
 }
 
@@ -356,6 +361,9 @@ impl fmt::Display for Unreachable {
 
 /// Returns the error of a connection that was not made, with what to do.
 pub(crate) fn cannot_connect(address: &str, error: &Error) -> anyhow::Error {
+    // The port may be the default.
+    let address =
+        address.parse().map_or_else(|_| address.to_owned(), |whole: Address| whole.to_string());
     match error {
         Error::HostNotFound(cause) => {
             let what = format!("cannot find the host of {address}: {cause}");
@@ -384,8 +392,13 @@ pub(crate) fn cannot_connect(address: &str, error: &Error) -> anyhow::Error {
                     "; leave out --tls and the options that begin with it, or name the port of the \
                      server that has TLS",
                 ),
+                (" authority is not in ", "; name the file that has it with --tls-ca FILE"),
                 (" authority", "; name the file of its authority with --tls-ca FILE"),
                 ("CA:TRUE", ": the server needs another one, made with basicConstraints=CA:FALSE"),
+                (
+                    "not valid for any names",
+                    ": the server needs another one, made with subjectAltName=DNS:NAME or IP:ADDRESS",
+                ),
                 ("not valid for name", "; name one that it has with --tls-name NAME"),
                 ("expired", "; the server needs a new certificate"),
                 ("not valid yet", "; compare the clocks of both machines"),
@@ -460,6 +473,20 @@ mod tests {
         }
         for address in ["localhost", ":1978", "./tyrant.sock", "/1978", "1978.example"] {
             parse(address).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_server_that_cannot_be_reached_is_named_with_its_port() {
+        let refused = || Error::ConnectionRefused(ErrorKind::ConnectionRefused.into());
+        for (address, shown) in [
+            ("localhost", "localhost:1978"),
+            (":1979", "127.0.0.1:1979"),
+            ("[::1]", "[::1]:1978"),
+            ("./socket", "./socket"),
+        ] {
+            let error = cannot_connect(address, &refused()).to_string();
+            assert!(error.starts_with(&format!("cannot connect to {shown}: ")), "{error}");
         }
     }
 

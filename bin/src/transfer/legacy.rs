@@ -5,7 +5,7 @@ use super::progress::Progress;
 use super::target::Target;
 use crate::bytes::quoted;
 use crate::plural::{counted, unit};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use cabinet::legacy::{File, Item, Shape, Visit};
 use cabinet::name::{Kind, Specification};
 use cabinet::table::{IndexChange, IndexDescription, Table};
@@ -47,11 +47,15 @@ pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
                 parts.push(part);
             }
         }
-        anyhow::ensure!(
-            !parts.is_empty(),
-            "no Tokyo Cabinet file in the folder {}",
-            path.display()
+        let shown = path.display();
+        let is_database = parts.is_empty() && path.join("manifest").is_file();
+        ensure!(
+            !is_database,
+            "{shown} is a database of this project already: \"tyrant export {shown} FILE\" writes its \
+             records, which \"tyrant import FILE --into NAME\" reads; a copy of the folder, while it \
+             is not open, is the same database"
         );
+        ensure!(!parts.is_empty(), "no Tokyo Cabinet file in the folder {shown}");
         parts.sort();
         files.append(&mut parts);
     }
@@ -100,7 +104,7 @@ pub(crate) fn import(
     }
     if was_empty && stored.damages == 0 && !file.was_open() {
         let count = target.database().len();
-        anyhow::ensure!(
+        ensure!(
             count == stored.records,
             "{} read, but the database has {count}",
             counted(stored.records, "record was", "records were")

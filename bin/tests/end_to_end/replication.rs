@@ -277,16 +277,28 @@ fn a_replica_that_its_master_refuses_is_told_the_remedy_and_shown() {
 }
 
 #[test]
-fn a_master_logs_that_a_replica_has_not_logged_in() {
+fn a_master_logs_that_a_replica_has_not_logged_in_or_may_not_replicate() {
     let folder = tempfile::tempdir().expect("a folder");
     let users = folder.path().join("users");
     crate::users::add(&users, "ann", "secret");
+    crate::users::add(&users, "bob", "secret");
+    let file = users.to_str().expect("a name");
+    succeed("tyrant", &["user", "rights", "bob", "--rights", "read", "--quiet", "--users", file]);
+    let login = folder.path().join("login");
+    fs::write(&login, "bob:secret\n").expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(&login, mode).expect("a mode");
     let options = ["--update-log", "ulog", "--server-id", "1", "--users"];
     let users = users.to_str().expect("a name");
     let master = Server::tyrant("+", &[&options[..], &[users]].concat());
     let _replica = Server::tyrant("+", &["--server-id", "2", "--master", &master.address()]);
     let line = "is refused: it has not logged in, set its master-credentials";
     wait_for("the line", || master.log().contains(line).then_some(()));
+    let login = login.to_str().expect("a name");
+    let options = ["--server-id", "3", "--master", &master.address(), "--master-credentials"];
+    let _other = Server::tyrant("+", &[&options[..], &[login]].concat());
+    let line = "is refused: the user lacks the right admin";
+    wait_for("the other line", || master.log().contains(line).then_some(()));
 }
 
 /// Returns whether a replica knows its progress in every log.
@@ -430,7 +442,7 @@ fn a_replica_whose_master_is_away_is_shown_as_such() {
     assert!(above.starts_with(&away) && above.ends_with(&advice), "{above}");
     assert!(!above.contains("tyrant serve"), "{above}");
     let state =
-        "connecting, nothing received yet: connection refused: Connection refused (os error 111)";
+        "connecting, nothing received yet: cannot connect: Connection refused (os error 111)";
     assert_eq!(line, format!("{address}\tsid 2\treplica of {master}, {state}"));
     let shown = ask(&["--json"]);
     assert!(!shown.contains("lag_seconds"), "{shown}");
@@ -836,4 +848,47 @@ fn a_change_that_no_replica_confirms_is_told_from_one_that_is_refused() {
     let server = Server::tyrant("+", &[&options[..], &["--semi-sync-timeout", "0.5"]].concat());
     let error = fail("tyrant", &["put", "--keep", "k", "1", "--server", &server.address()]);
     assert!(error.contains("put may be done on this server, but is not confirmed by"), "{error}");
+}
+
+/// Starts a server that lacks replicas, and closes the connection of each request for a record.
+/// Returns its address.
+fn closing_server() -> String {
+    const STATUS: &[u8] = b"type\thash\nsemi_sync_state\trefusing\n";
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = socket.local_addr().expect("its address").to_string();
+    std::thread::spawn(move || {
+        for stream in socket.incoming() {
+            let mut stream = stream.expect("a client");
+            std::thread::spawn(move || {
+                let mut request = [0; 4096];
+                while stream.read(&mut request).is_ok_and(|bytes| bytes > 0) {
+                    let size = u32::try_from(STATUS.len()).expect("few").to_be_bytes();
+                    let reply = match request[1] {
+                        0x88 => [&[0][..], &size, STATUS].concat(),
+                        // A function of `misc`, which returns nothing.
+                        0x90 => vec![1, 0, 0, 0, 0],
+                        _ => break,
+                    };
+                    stream.write_all(&reply).expect("to reply");
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_read_that_is_cut_off_is_not_taken_for_a_change_that_no_replica_confirms() {
+    let address = closing_server();
+    let error = fail("tyrant", &["put", "k", "v", "--server", &address]);
+    assert!(error.contains("put is done on this server, but not confirmed by"), "{error}");
+    for line in ["get k", "get k l", "exists k", "list", "count"] {
+        let words: Vec<&str> = line.split(' ').chain(["--server", &address]).collect();
+        let error = fail("tyrant", &words);
+        let closed = "the server closed the connection during ";
+        assert!(error.contains(closed) && !error.contains("confirmed"), "{line}: {error}");
+    }
+    // A function of `misc` has a reply for a failure.
+    let error = fail("tyrant", &["get", "--all", "k", "--server", &address]);
+    assert!(!error.contains("confirmed"), "{error}");
 }

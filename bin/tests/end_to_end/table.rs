@@ -15,7 +15,8 @@ fn rows_are_stored_indexed_searched_and_removed_from_the_command_line() {
             ("put-row --keep p1 name=x", None),
             ("put-row --keep p4 age=x", Some("")),
             ("put-row --add p1 age=31 town=ulm", Some("")),
-            ("get-row p1 missing p2", {
+            ("get-row p1 missing p2", None),
+            ("get-row p1 p2", {
                 Some("p1\tname\tann\tage\t30\ttown\tulm\np2\tname\tbob\tage\t9\tnote\ta=b\n")
             }),
             ("get-row missing", None),

@@ -26,7 +26,8 @@ fn records_are_stored_read_listed_and_removed() {
             ("put b 2", Some("")),
             ("get a", Some("1\n")),
             ("get -n a", Some("1")),
-            ("get b a c", Some("b\t2\na\t1\n")),
+            ("get b a", Some("b\t2\na\t1\n")),
+            ("get b a c", None),
             ("get c", None),
             ("put --keep a x", None),
             ("put --keep c 3", Some("")),
@@ -42,6 +43,32 @@ fn records_are_stored_read_listed_and_removed() {
             ("count", Some("0\n")),
         ],
     );
+}
+
+#[test]
+fn the_records_beside_a_missing_key_are_printed_before_the_failure() {
+    for (name, put, get, expected) in [
+        ("*", "put", "get", "b\t2\n"),
+        ("casket.tcf", "put", "get", "2\t2\n"),
+        ("*", "put", "ttl", "b\t-\n"),
+        ("casket.tct", "put-row", "get-row", "b\t2\t2\n"),
+    ] {
+        let server = Server::tyrant(name, &[]);
+        let is_fixed = name.ends_with(".tcf");
+        let [key, missing, other] = if is_fixed { ["2", "3", "4"] } else { ["b", "c", "d"] };
+        let value = if put == "put-row" { "2=2" } else { "2" };
+        let address = server.address();
+        succeed("tyrant", &[put, key, value, "--server", &address]);
+        let one = run("tyrant", &[get, missing, key, "--server", &address]);
+        let several = run("tyrant", &[get, key, missing, other, "--server", &address]);
+        let reasons = ["no record has the key", "2 of 3 keys have no record, the first is"];
+        for (output, reason) in [one, several].into_iter().zip(reasons) {
+            assert_eq!(output.status.code(), Some(1), "{get}: {output:?}");
+            assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{get}");
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(error.contains(&format!("{reason} \"{missing}\"")), "{error}");
+        }
+    }
 }
 
 #[test]
@@ -210,7 +237,7 @@ fn records_expire_and_numbers_are_added_to() {
                 ("misc touch 2 soon", None),
                 ("misc incr 2", None),
                 ("misc incr 2 1 -1", None),
-                ("get 1 4 5", Some("")),
+                ("get 1 4 5", None),
             ],
         );
     }

@@ -163,7 +163,7 @@ fn names_and_ports_at_which_no_server_is() {
         ("tyrant follow 127.0.0.1:1 --server UNUSED", 1, &["cannot connect to UNUSED"]),
         ("tyrant get a --server nowhere.invalid:1978", 1, &["cannot find the host of nowhere.invalid:1978", "; check the name"]),
         ("tyrant get a --server ./socket", 1, &["cannot connect to ./socket: No such file", "\"tyrant serve\""]),
-        ("tyrant get a --server 127.0.0.1:x", 2, &["\"127.0.0.1:x\" is not an address: give HOST:PORT"]),
+        ("tyrant get a --server 127.0.0.1:x", 2, &["--server: \"127.0.0.1:x\" is not an address: give HOST:PORT"]),
         ("tyrant get a --server 1978", 2, &["\"1978\" is a port without a host: give 127.0.0.1:1978 for this machine"]),
         ("tyrant get a --server ::1", 2, &["\"::1\" needs brackets, and may have a port: [::1]:1978"]),
         ("tyrant tail --server 1978", 2, &["\"1978\" is a port without a host"]),
@@ -242,7 +242,7 @@ fn a_server_with_tls() {
         (
             "tyrant get a --server HERE --tls-ca WRONG",
             1,
-            &["its authority is unknown", "--tls-ca FILE"],
+            &["its authority is not in WRONG; name the file that has it with --tls-ca FILE"],
         ),
         (
             "tyrant get a --server HERE --tls-ca TRUSTED --tls-name other",

@@ -160,7 +160,7 @@ fn a_file_or_folder_that_is_something_else() {
         (
             "tyrant import lines.tsv --into nameless",
             2,
-            &["the kind of database from the name \"nameless\": it is *"],
+            &["the kind of database from the name \"nameless\": it ends in"],
         ),
         (
             "tyrant import lines.tsv --into a.tch#mode=z",
@@ -198,6 +198,13 @@ fn lines_that_cannot_be_imported_and_files_that_exist() {
             &["cut.jsonl: line 1: EOF while parsing a value at column 11;", "the 0 records before"],
         ),
         ("tyrant import long.tsv --into new.tch", 1, &["long.tsv: line 1: "]),
+        (
+            "tyrant import good.tch --into new.tch",
+            1,
+            &["good.tch is a database of this project already: \"tyrant export good.tch FILE\""],
+        ),
+        ("tyrant import bad.tsv --into new", 2, &["from the name \"new\": it ends in .tch, "]),
+        ("tyrant salvage good.tch --into new", 2, &["from the name \"new\": it ends in .tch, "]),
         (
             "tyrant export good.tch lines.tsv",
             1,

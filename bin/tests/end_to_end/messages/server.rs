@@ -107,7 +107,23 @@ fn a_hash_database() {
             1,
             &["HERE (hash): no record has the key \"nothing\""],
         ),
+        ("tyrant get number nothing --server HERE", 1, &["no record has the key \"nothing\""]),
+        (
+            "tyrant get nothing number none --server HERE",
+            1,
+            &["HERE (hash): 2 of 3 keys have no record, the first is \"nothing\""],
+        ),
+        (
+            "tyrant ttl nothing none --server HERE",
+            1,
+            &["2 of 2 keys have no record, the first is \"nothing\""],
+        ),
         ("tyrant out nothing --server HERE", 1, &["no record has the key \"nothing\""]),
+        (
+            "tyrant touch number 10m --server HERE",
+            2,
+            &["number of seconds is required, as in 3600"],
+        ),
         ("tyrant touch nothing 9 --server HERE", 1, &["no record has the key \"nothing\""]),
         ("tyrant put --keep number 1 --server HERE", 1, &["the key \"number\" has a record"]),
         ("tyrant incr number 1 --server HERE", 1, &["incr failed", "is no number of 64 bits"]),

@@ -229,7 +229,10 @@ fn unquoted(text: &str, at: usize) -> Option<String> {
     let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
     let (name, value) = text[begin..].lines().next()?.split_once('=')?;
     let (name, value) = (name.trim(), value.split('#').next().unwrap_or_default().trim());
-    if value.starts_with(['"', '\'', '[', '{', '='])
+    let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+    let is_name = name.chars().all(is_of_name);
+    if !is_name
+        || value.starts_with(['"', '\'', '[', '{', '='])
         || DeTable::parse(&format!("v={value}")).is_ok()
     {
         return None;
@@ -504,10 +507,11 @@ mod tests {
             ),
             ("expiry = 'kept'\n", "FILE:1: expiry: \"kept\" is not \"keep\" or \"ignore\""),
             ("mask = ['put', 'vanihs']\n", "FILE:1: mask: \"vanihs\" is not a command"),
-            ("port = \n", "FILE:1: "),
-            ("port = 1\nwebdav = yes\n", "FILE:2: write true in place of yes"),
-            ("webdav = Off\n", "FILE:1: write false in place of Off"),
-            ("log = x\n", "FILE:1: a text must be in quotes"),
+            ("port = \n", "FILE:1: port: the value is missing"),
+            ("port = 1\nwebdav = yes\n", "FILE:2: webdav: write true in place of yes"),
+            ("webdav = Off\n", "FILE:1: webdav: write false in place of Off"),
+            ("mask = [\n'a=b', c]\n", "FILE:2: a text must be in quotes"),
+            ("log = x\n", "FILE:1: log: a text must be in quotes: log = \"x\""),
             (
                 "database = 't.toml'\n",
                 "FILE:1: database: cannot tell the kind of database from the name \"t.toml\": it is *, +, \

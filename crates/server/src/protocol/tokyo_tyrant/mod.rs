@@ -82,7 +82,12 @@ fn perform(
         replication::refuse_for_now(output, context.shared.config.server_id, reason);
         context.shared.logins.log_replica(context.session.peer.as_deref(), reason);
     }
-    if context.session.has_read_failure && is_closing && matches!(result, Ok(Next::GoOn)) {
+    let is_too_long = result == Err(Halt::TooLong) && !is_misc;
+    if is_too_long {
+        context.fail_because("reply", "the reply is longer than reply-bytes-max");
+    }
+    let has_read_failure = context.session.has_read_failure && matches!(result, Ok(Next::GoOn));
+    if is_closing && (is_too_long || has_read_failure) {
         output.truncate(start);
         result = Ok(Next::Close);
     }
@@ -99,7 +104,8 @@ fn perform(
 }
 
 /// Returns whether a client would take a failure reply for the absence of a record, or for the end
-/// of a list. If a record cannot be read for such a request, the connection is closed instead.
+/// of a list. If a record cannot be read for such a request, or its reply is too long, the connection
+/// is closed instead.
 fn has_no_word_for_failure(request: &Request<'_>) -> bool {
     matches!(
         request,

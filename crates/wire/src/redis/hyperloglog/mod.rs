@@ -19,6 +19,7 @@ mod murmur;
 mod sparse;
 
 use estimate::Histogram;
+use sparse::Place;
 
 /// Bits of a hash that choose a register.
 const INDEX_BITS: u32 = 14;
@@ -77,6 +78,17 @@ fn split(value: &[u8]) -> Result<(Form, &[u8]), SketchError> {
     match form == Form::Dense || sparse::is_whole(registers) {
         true => Ok((form, registers)),
         false => Err(SketchError::Corrupted),
+    }
+}
+
+/// Returns whether changes of a value take longer than those of values that [`Sketch`] makes, or the
+/// reason why it is no HyperLogLog, as far as header and length tell.
+pub fn is_slow(value: &[u8]) -> Result<bool, SketchError> {
+    let (form, registers) = split_header(value)?;
+    match form {
+        Form::Dense => Ok(false),
+        Form::Sparse if registers.len() > sparse::BYTES_MAX => Err(SketchError::Corrupted),
+        Form::Sparse => Ok(value.len() > sparse::VALUE_BYTES_MAX),
     }
 }
 
@@ -141,7 +153,7 @@ impl Sketch {
         // A bit beyond the others ends the rank.
         let rank = (hash >> INDEX_BITS | 1 << RANK_BITS).trailing_zeros() + 1;
         let index = (hash % REGISTERS as u64) as usize;
-        self.raise(index, rank as u8)
+        self.raise(&mut Place::default(), index, rank as u8)
     }
 
     /// Raises the registers to at least those of a union. The value becomes a dense one if the
@@ -151,16 +163,21 @@ impl Sketch {
             self.make_dense();
         }
         let ranks = (0..).zip(union.ranks.iter()).filter(|(_, rank)| **rank > 0);
+        let mut place = Place::default();
         ranks.for_each(|(index, rank)| {
-            self.raise(index, *rank);
+            self.raise(&mut place, index, *rank);
         });
         self.0[STALE_AT] |= STALE;
     }
 
-    /// Raises a register to at least this rank. Returns whether it was less.
-    fn raise(&mut self, index: usize, rank: u8) -> bool {
+    /// Raises a register to at least this rank, in a sparse value from a place on. Returns whether
+    /// it was less.
+    fn raise(&mut self, place: &mut Place, index: usize, rank: u8) -> bool {
         let is_sparse = self.0[FORM_AT] == Form::Sparse as u8;
-        let raised = if is_sparse { sparse::raise(&mut self.0, index, rank) } else { None };
+        let raised = match is_sparse {
+            true => sparse::raise(&mut self.0, place, index, rank),
+            false => None,
+        };
         let is_raised = raised.unwrap_or_else(|| {
             self.make_dense();
             dense::raise(&mut self.0[HEADER_BYTES..], index, rank)
@@ -352,13 +369,26 @@ mod tests {
     }
 
     #[test]
+    fn a_value_of_more_runs_than_are_made_is_slow() {
+        let with = |registers: &[u8]| [&Sketch::default().0[..HEADER_BYTES], registers].concat();
+        let mut dense = Sketch::default();
+        dense.make_dense();
+        assert_eq!(is_slow(&Sketch::default().0), Ok(false));
+        assert_eq!(is_slow(&dense.0), Ok(false));
+        assert_eq!(is_slow(&with(&vec![0; REGISTERS])), Ok(true));
+        assert_eq!(is_slow(&with(&[0x40, 0].repeat(REGISTERS))), Ok(true));
+        assert_eq!(is_slow(&with(&vec![0; 1 << 20])), Err(SketchError::Corrupted));
+        assert_eq!(is_slow(&vec![b'v'; 1 << 20]), Err(SketchError::OtherValue));
+    }
+
+    #[test]
     fn a_rank_over_that_of_a_run_makes_the_value_dense() {
         let mut sketch = Sketch::default();
-        assert!(sketch.raise(5, 32));
+        assert!(sketch.raise(&mut Place::default(), 5, 32));
         assert_eq!(form_of(&sketch), 1);
-        assert!(sketch.raise(5, 33));
+        assert!(sketch.raise(&mut Place::default(), 5, 33));
         assert_eq!(form_of(&sketch), 0);
-        assert!(!sketch.raise(5, 33));
+        assert!(!sketch.raise(&mut Place::default(), 5, 33));
     }
 
     #[test]

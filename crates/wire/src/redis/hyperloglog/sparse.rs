@@ -17,8 +17,14 @@ const RANK_MAX: u8 = 32;
 const SHORT_ZEROS_MAX: usize = 64;
 const RANKED_MAX: usize = 4;
 
-/// Longest value in bytes, as by default in Redis.
-const VALUE_BYTES_MAX: usize = 3000;
+/// Longest value in bytes that [`raise`] makes, as by default in Redis.
+pub(super) const VALUE_BYTES_MAX: usize = 3000;
+
+/// Longest form of all registers.
+pub(super) const BYTES_MAX: usize = 2 * REGISTERS;
+
+/// Most bytes of the runs that one is split into.
+const PARTS_BYTES_MAX: usize = 5;
 
 /// Runs after a change among which equal ones are joined.
 const JOINED_RUNS: usize = 5;
@@ -79,24 +85,50 @@ fn append(bytes: &mut Vec<u8>, rank: u8, registers: usize) {
     }
 }
 
+/// Beginning of a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// Bytes before it, with the header.
+    at: usize,
+    /// Its first register.
+    first: usize,
+}
+
+impl Default for Place {
+    /// Returns the place of the first run.
+    fn default() -> Self {
+        Self { at: HEADER_BYTES, first: 0 }
+    }
+}
+
 /// Raises a register of a value, with its header, to at least this rank. Returns whether it was
-/// less, or `None` if the value has to become a dense one for it.
-pub(super) fn raise(value: &mut Vec<u8>, index: usize, rank: u8) -> Option<bool> {
+/// less, or `None` if the value has to become a dense one for it. The search begins at `place`, and
+/// leaves there the one for a greater register.
+pub(super) fn raise(
+    value: &mut Vec<u8>,
+    place: &mut Place,
+    index: usize,
+    rank: u8,
+) -> Option<bool> {
     if rank > RANK_MAX {
         return None;
     }
-    let (mut before, mut at, mut first) = (HEADER_BYTES, HEADER_BYTES, 0);
+    // The run before may be joined with that of the register, so that it is found again: the search
+    // for the next one begins before both.
+    let mut before = *place;
+    let Place { mut at, mut first } = before;
     let run = loop {
         let run = first_run(&value[at..])?;
         if index < first + run.registers {
             break run;
         }
-        (before, at, first) = (at, at + run.bytes, first + run.registers);
+        (*place, before) = (before, Place { at, first });
+        (at, first) = (at + run.bytes, first + run.registers);
     };
     if run.rank >= rank {
         return Some(false);
     }
-    let mut parts = Vec::new();
+    let mut parts = Vec::with_capacity(PARTS_BYTES_MAX);
     append(&mut parts, run.rank, index - first);
     append(&mut parts, rank, 1);
     append(&mut parts, run.rank, first + run.registers - 1 - index);
@@ -104,7 +136,7 @@ pub(super) fn raise(value: &mut Vec<u8>, index: usize, rank: u8) -> Option<bool>
         return None;
     }
     value.splice(at..at + run.bytes, parts);
-    join(value, before);
+    join(value, before.at);
     Some(true)
 }
 
@@ -136,7 +168,7 @@ mod tests {
         let mut value = vec![0; HEADER_BYTES];
         append_empty(&mut value);
         let mut raised = |index, rank| {
-            let raised = raise(&mut value, index, rank);
+            let raised = raise(&mut value, &mut Place::default(), index, rank);
             (raised, value[HEADER_BYTES..].to_vec())
         };
         assert_eq!(raised(0, 1), (Some(true), vec![0x80, 0x7f, 0xfe]));
@@ -158,8 +190,64 @@ mod tests {
         // Each one splits a run of zeros.
         let refused = (1..REGISTERS).step_by(2).find(|index| {
             assert!(is_whole(&value[HEADER_BYTES..]));
-            raise(&mut value, *index, 1).is_none()
+            raise(&mut value, &mut Place::default(), *index, 1).is_none()
         });
         assert_eq!((refused, value.len()), (Some(2983), 3000));
+    }
+
+    /// Returns a value whose runs have these registers and ranks, again and again.
+    fn value_of(runs: &[(usize, u8)]) -> Vec<u8> {
+        let (mut value, mut left) = (vec![0; HEADER_BYTES], REGISTERS);
+        for (registers, rank) in runs.iter().cycle() {
+            let registers = left.min(*registers);
+            append(&mut value, *rank, registers);
+            left -= registers;
+            if left == 0 {
+                break;
+            }
+        }
+        value
+    }
+
+    #[test]
+    fn raising_registers_in_order_goes_on_from_the_last_place() {
+        for runs in [
+            &[(REGISTERS, 0)][..],
+            &[(1, 0)],
+            &[(1, 1)],
+            &[(1, 1), (1, 1), (1, 2)],
+            &[(3, 1), (100, 0), (1, 1), (2, 0), (4, 3)],
+        ] {
+            for (step, ranks) in [(1, 1), (1, 3), (2, 2), (7, 1), (37, 5)] {
+                let mut value = value_of(runs);
+                let (mut slow, mut place) = (value.clone(), Place::default());
+                for index in (0..REGISTERS).step_by(step) {
+                    let rank = (index * index / 3 % ranks + 1) as u8;
+                    let raised = raise(&mut value, &mut place, index, rank);
+                    // From the first run, which is slow for one register out of many.
+                    if index % 97 == 0 || index < 100 {
+                        let expected = raise(&mut slow, &mut Place::default(), index, rank);
+                        assert_eq!(raised, expected, "{index}");
+                        assert!(value == slow, "{runs:?} {step} {ranks} {index}");
+                    } else {
+                        slow.clone_from(&value);
+                    }
+                    // The work for the next one does not depend on the number of runs.
+                    let mut end = place.first;
+                    let near = runs_from(&value, place).take_while(|run| {
+                        end += run.registers;
+                        end <= index
+                    });
+                    assert!(near.count() <= 3);
+                    if raised.is_none() {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn runs_from(value: &[u8], place: Place) -> impl Iterator<Item = Run> {
+        runs(&value[place.at..])
     }
 }

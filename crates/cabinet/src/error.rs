@@ -114,6 +114,13 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
+    /// The program around the database has no memory at present for the changes of a transaction:
+    /// see [`transaction_within`](crate::Database::transaction_within).
+    #[error("no memory for {bytes} bytes of changes: try again later")]
+    NoRoom {
+        /// Bytes that there would be.
+        bytes: usize,
+    },
     /// The key is not an id that a fixed-length database can have: see [`crate::Numbered`].
     #[error("{key:?} is no id: ids are numbers from 1 to {max}")]
     NoId {
@@ -381,6 +388,7 @@ mod tests {
                  records, or raise that limit"
             }
             Error::BatchTooLong { .. } => ": write it in smaller parts",
+            Error::NoRoom { .. } => ": try again later",
             Error::NoId { .. } => ": ids are numbers from 1 to 9",
             Error::NotANumber { .. } => ": remove the record, or add to another one",
             Error::Conflict => ": read again, and retry",
@@ -432,6 +440,7 @@ mod tests {
             Error::ValueTooLong { bytes: VALUE_BYTES_MAX + 1, max: VALUE_BYTES_MAX },
             Error::ValueTooLong { bytes: 2, max: 1 },
             Error::BatchTooLong { bytes: 2, max: 1 },
+            Error::NoRoom { bytes: 2 },
             Error::NoId { key: name(), max: 9 },
             Error::NotANumber { width: 4 },
             Error::Conflict,
@@ -459,7 +468,7 @@ mod tests {
 
     #[test]
     fn the_text_of_every_error_ends_with_what_to_do() {
-        const VARIANTS: usize = 30;
+        const VARIANTS: usize = 31;
         let errors = every_variant();
         assert_eq!(errors.iter().map(discriminant).collect::<HashSet<_>>().len(), VARIANTS);
         for error in errors {

@@ -67,7 +67,7 @@ impl Database {
 
     /// Begins a transaction that may hold `bytes_max` bytes, and calls `has_room` with their number
     /// before it takes more. If that returns `false`, the operation fails with
-    /// [`Error::BatchTooLong`]. The function is dropped with the last handle on the transaction,
+    /// [`Error::NoRoom`]. The function is dropped with the last handle on the transaction,
     /// which may be after the commit.
     pub fn transaction_within(
         &self,
@@ -190,7 +190,7 @@ impl State {
             return Err(Error::BatchTooLong { bytes, max: self.bytes_max });
         }
         if bytes > self.bytes && !(self.has_room)(bytes) {
-            return Err(Error::BatchTooLong { bytes, max: self.bytes });
+            return Err(Error::NoRoom { bytes });
         }
         Ok(())
     }
@@ -417,10 +417,10 @@ mod tests {
         transaction.put(b"a", &[0; 50]).unwrap();
         assert_eq!(*room.lock(), ENTRY_BYTES + 51);
         transaction.put(b"a", &[0; 40]).unwrap();
-        let refused = |result: Result<Version>| matches!(result, Err(Error::BatchTooLong { .. }));
+        let refused = |result: Result<Version>| matches!(result, Err(Error::NoRoom { .. }));
         assert!(refused(transaction.put(b"b", &[0; 62])));
         transaction.put(b"b", &[0; 60]).unwrap();
-        assert!(matches!(transaction.get(b"c"), Err(Error::BatchTooLong { .. })));
+        assert!(matches!(transaction.get(b"c"), Err(Error::NoRoom { .. })));
         let within = transaction.clone();
         assert_eq!(transaction.into_batch().changes().len(), 2);
         assert_eq!(Arc::strong_count(&room), 2);

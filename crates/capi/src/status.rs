@@ -159,7 +159,7 @@ impl From<Error> for Failure {
             E::NoMemory { .. } => CABINET_NO_MEMORY,
             E::Poisoned(_) => CABINET_POISONED,
             E::ReadOnly(_) => CABINET_READ_ONLY,
-            E::Unavailable(_) => CABINET_UNAVAILABLE,
+            E::Unavailable(_) | E::NoRoom { .. } => CABINET_UNAVAILABLE,
             E::KeyTooLong { .. } | E::ValueTooLong { .. } | E::BatchTooLong { .. } => {
                 CABINET_TOO_LONG
             }

@@ -101,7 +101,7 @@ fn of_library(py: Python<'_>, error: &Error) -> PyErr {
         Error::NoMemory { .. } => "NoMemoryError",
         Error::Poisoned(_) => "PoisonedError",
         Error::ReadOnly(_) => "ReadOnlyError",
-        Error::Unavailable(_) => "UnavailableError",
+        Error::Unavailable(_) | Error::NoRoom { .. } => "UnavailableError",
         Error::KeyTooLong { .. } => "KeyTooLongError",
         Error::ValueTooLong { .. } => "ValueTooLongError",
         Error::BatchTooLong { .. } => "BatchTooLongError",

@@ -423,6 +423,35 @@ fn elements_are_counted_in_values_of_redis() {
     }
 }
 
+/// Nobody but a client that stores it as text makes a value of so many runs.
+#[test]
+fn a_hyperloglog_that_takes_long_to_change_is_left_to_the_pool() {
+    let config = Config { buffer_bytes_max: 4 << 20, ..config() };
+    let server = start_with(config, memory());
+    let mut client = server.connect();
+    let header = [&b"HYLL\x01\0\0\0"[..], &[0; 7], &[0x80]].concat();
+    let value = [header, vec![0; 1 << 14]].concat();
+    let set =
+        [format!("*3\r\n$3\r\nSET\r\n$1\r\nh\r\n${}\r\n", value.len()).as_bytes(), &value].concat();
+    client.exchange([&set, &b"\r\n"[..]].concat(), "+OK\r\n");
+    let long = format!("SET long {}", "v".repeat(3 << 19));
+    talk(&mut client, &[("PFADD few a b c", ":1"), (&long, "+OK")]);
+    let pooled = || server.stat_value("requests_pooled");
+    let mut talk_pooled = |line: &str, reply: &str, expected: u64| {
+        let before = pooled();
+        talk(&mut client, &[(line, reply)]);
+        assert_eq!(pooled() - before, expected, "{line}");
+    };
+    talk_pooled("PFADD few d", ":1", 0);
+    talk_pooled("PFADD h a", ":1", 1);
+    talk_pooled("PFMERGE h few", "+OK", 1);
+    talk_pooled("PFCOUNT h", ":4", 0);
+    // There is no memory for copies of it.
+    let refused = "-WRONGTYPE Key is not a valid HyperLogLog string value.";
+    talk_pooled("PFADD long a", refused, 0);
+    talk_pooled("PFMERGE few few", "+OK", 0);
+}
+
 #[test]
 fn keys_and_values_that_a_database_cannot_have_are_an_error_or_absent() {
     let folder = tempfile::tempdir().unwrap();

@@ -346,16 +346,65 @@ fn the_changes_of_a_transaction_need_memory_of_all_requests() {
         let copies = ["COPY a c", "COPY a d", "COPY a e", "COPY a f", "COPY a g", "COPY a h"];
         execute(&[&copies[..3], &["PING"]].concat(), "*4|:1|:1|:1|+PONG");
         execute(&["DEL c d e", "PING"], "*2|:3|+PONG");
-        execute(&[&["SET first 1"], &copies[..], &["COPY a i"]].concat(), NO_ROOM);
-        execute(&[&["SET first 1"], &[&*append; 6][..], &["COPY a i"]].concat(), NO_ROOM);
+        execute(&[&["SET first 1"], &copies[..], &["COPY a i", "COPY a j"]].concat(), NO_ROOM);
+        execute(
+            &[&["SET first 1"], &[&*append; 6][..], &["COPY a i", "COPY a j"]].concat(),
+            NO_ROOM,
+        );
         let sets: Vec<String> = (0..6).map(|number| format!("SET s{number} {long}")).collect();
         let mut sets: Vec<&str> = sets.iter().map(String::as_str).collect();
-        sets.push("COPY a i");
+        sets.extend(["COPY a i", "COPY a j"]);
         execute(&sets, NO_ROOM);
-        execute(&["EXISTS first b c d e f g h i s0 s1 s2 s3 s4 s5"], "*1|:0");
+        execute(&["EXISTS first b c d e f g h i j s0 s1 s2 s3 s4 s5"], "*1|:0");
         // All of the memory is given back.
         execute(&[&copies[..5], &["PING"]].concat(), "*6|:1|:1|:1|:1|:1|+PONG");
     }
+}
+
+/// The copies that a command has found are not charged beside those of its transaction.
+#[test]
+fn a_long_record_is_renamed_and_copied_in_the_memory_of_its_change() {
+    let server = server_with_room(10, memory());
+    let mut client = server.connect();
+    let set = format!("SET a {}", "v".repeat(5 << 19));
+    talk(
+        &mut client,
+        &[
+            (&set, "+OK"),
+            ("RENAME a b", "+OK"),
+            ("RENAMENX b c", ":1"),
+            ("COPY c d", ":1"),
+            ("MULTI", "+OK"),
+            ("RENAME d e", "+QUEUED"),
+            ("EXEC", "*1|+OK"),
+            ("MULTI", "+OK"),
+            ("SETRANGE e 0 w", "+QUEUED"),
+            ("EXEC", "*1|:2621440"),
+            ("EXISTS a b c d e", ":2"),
+        ],
+    );
+}
+
+/// The value is too short to be charged by itself, and the change long enough.
+#[test]
+fn a_record_that_finds_no_memory_to_be_renamed_stays() {
+    let server = server_with_room(3, memory());
+    let mut client = server.connect();
+    let set = format!("SET a {}", "v".repeat((1 << 20) - 16));
+    talk(
+        &mut client,
+        &[
+            (&set, "+OK"),
+            ("RENAME a b", NO_ROOM),
+            ("RENAMENX a b", NO_ROOM),
+            ("COPY a b", NO_ROOM),
+            ("MULTI", "+OK"),
+            ("RENAME a b", "+QUEUED"),
+            ("EXEC", NO_ROOM),
+            ("EXISTS a", ":1"),
+            ("EXISTS b", ":0"),
+        ],
+    );
 }
 
 #[test]

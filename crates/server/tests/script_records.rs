@@ -273,7 +273,7 @@ fn the_changes_of_a_transaction_need_memory_of_all_requests() {
     records.put(b"a", &value, None).unwrap();
     records.put(b"b", &value, None).unwrap();
     let refused = records.put(b"c", &value, None);
-    assert!(matches!(refused, Err(ScriptError::Database(Error::BatchTooLong { .. }))));
+    assert!(matches!(refused, Err(ScriptError::Database(Error::NoRoom { .. }))));
     assert!(!records.end_call());
     assert_eq!(database.len(), 0);
     records.begin_transaction().unwrap();

@@ -116,6 +116,7 @@ impl From<&Error> for Failure {
             Error::KeyTooLong { .. }
             | Error::ValueTooLong { .. }
             | Error::BatchTooLong { .. }
+            | Error::NoRoom { .. }
             | Error::Unsupported { .. }
             | Error::InvalidArgument(_)
             | Error::WrongKind { .. }

@@ -2,7 +2,7 @@
 
 use super::bits::examine;
 use super::transaction::{atomically, check_keys};
-use super::{Decision, Failed, Found, SYNTAX, change, find, reply};
+use super::{Decision, Failed, Found, SYNTAX, change_checked, find_checked, reply};
 use crate::counters::Count;
 use crate::ops::conditional::{Action, Presence, Write};
 use crate::ops::execute::NoReply;
@@ -10,7 +10,7 @@ use crate::ops::operation::Operation;
 use crate::protocol::{Context, Halt};
 use cabinet::Meta;
 use wire::redis::Arguments;
-use wire::redis::hyperloglog::{Sketch, SketchError, Union, estimate};
+use wire::redis::hyperloglog::{Sketch, SketchError, Union, estimate, is_slow};
 
 /// Most strings of a request that an event loop executes: each takes some 10 microseconds.
 const INLINE_STRINGS_MAX: usize = 32;
@@ -34,7 +34,8 @@ pub(super) fn add(
     context.tally.count(Count::Put);
     let width = width(context);
     let mut is_changed = false;
-    change(context, key, |found| {
+    let check = check(context);
+    change_checked(context, key, check, |found| {
         let (mut sketch, meta) = sketch_of(found)?;
         is_changed = found.is_none();
         elements.clone().for_each(|element| is_changed |= sketch.add(element));
@@ -76,7 +77,7 @@ pub(super) fn merge(
     wait_if_long(context, arguments)?;
     atomically(context, |context| {
         let union = union_of(context, arguments)?;
-        let (mut sketch, meta) = sketch_of(find(context, key)?.as_ref())?;
+        let (mut sketch, meta) = sketch_of(find_checked(context, key, check(context))?.as_ref())?;
         sketch.merge(&union);
         let value = whole(sketch, width(context))?;
         context.tally.count(Count::Put);
@@ -86,6 +87,16 @@ pub(super) fn merge(
     })?;
     reply::simple(output, "OK");
     Ok(())
+}
+
+/// Returns a function that fails for what is no HyperLogLog by its header, and on a thread that must
+/// not wait, for one that takes long to change.
+fn check(context: &Context<'_>) -> impl Fn(&[u8]) -> Result<(), Failed> + use<> {
+    let may_block = context.may_block;
+    move |value| match is_slow(value).map_err(failure)? {
+        true if !may_block => Err(Halt::Blocked.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the value of a record, or one without elements, and its flags and expiry.

@@ -210,7 +210,7 @@ pub(super) fn rename(
     context.tally.count(Count::Put);
     check_keys(context, [from, to].into_iter())?;
     let is_renamed = atomically(context, |context| {
-        let found = find(context, from)?.ok_or("ERR no such key")?;
+        let mut found = find(context, from)?.ok_or("ERR no such key")?;
         if are_same(context, from, to) {
             return Ok(!only_if_absent);
         }
@@ -222,7 +222,7 @@ pub(super) fn rename(
         context.execute(&Operation::remove(from), &mut NoReply)??;
         context.cause = Some(Event::RenameTo);
         // Half of it must not be made.
-        put(context, to, &found).map_err(Failed::whole)?;
+        put(context, to, &mut found).map_err(Failed::whole)?;
         Ok(true)
     })?;
     match only_if_absent {
@@ -239,8 +239,9 @@ fn are_same(context: &Context<'_>, one: &[u8], other: &[u8]) -> bool {
     one == other || id(one).is_some_and(|one| Some(one) == id(other))
 }
 
-/// Stores a record that was found under another key.
-fn put(context: &mut Context<'_>, key: &[u8], found: &Found) -> Result<(), Failed> {
+/// Stores a record that was found under another key, in a transaction.
+fn put(context: &mut Context<'_>, key: &[u8], found: &mut Found) -> Result<(), Failed> {
+    found.leave_to_transaction(found.value.len());
     let write = Write::new(key, Action::put(Presence::Any, found.value.as_slice(), found.meta));
     context.execute(&Operation::Write(write), &mut NoReply)??;
     Ok(())
@@ -267,11 +268,11 @@ pub(super) fn copy(
     context.tally.count(Count::Put);
     check_keys(context, [from, to].into_iter())?;
     let is_copied = atomically(context, |context| {
-        let Some(found) = find(context, from)? else { return Ok(false) };
+        let Some(mut found) = find(context, from)? else { return Ok(false) };
         if !replaces && is_present(context, to)? {
             return Ok(false);
         }
-        put(context, to, &found)?;
+        put(context, to, &mut found)?;
         Ok(true)
     })?;
     reply::integer(output, i64::from(is_copied));

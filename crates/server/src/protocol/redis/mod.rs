@@ -207,7 +207,13 @@ fn begin_reads(context: &Context<'_>, request: &Request<'_>) {
         Command::Exec => lists::begin_reads(store, context.session.redis.transaction.keys()),
         // It begins at the key that was missed.
         Command::MGet => {}
-        _ => lists::begin_reads(store, command.keys(request.arguments)),
+        _ => {
+            let mut keys = command.keys(request.arguments);
+            // The read of an only one has begun.
+            if let (Some(first), Some(second)) = (keys.next(), keys.next()) {
+                lists::begin_reads(store, [first, second].into_iter().chain(keys));
+            }
+        }
     }
 }
 
@@ -331,6 +337,7 @@ fn text_of(error: &Error) -> String {
         Error::ReadOnly(_) => "READONLY",
         Error::Unavailable(_) => "NOREPLICAS",
         Error::NoMemory { .. } => "OOM",
+        Error::NoRoom { .. } => return NO_ROOM.to_owned(),
         _ => "ERR",
     };
     format!("{code} {error}")
@@ -743,13 +750,21 @@ struct Found {
     value: Vec<u8>,
     meta: Meta,
     version: Version,
-    _charge: Charge,
+    charge: Charge,
 }
 
 impl Found {
     /// Returns the time at which it expires, in milliseconds since 1970; `None` for never.
     fn expires_at_ms(&self) -> Option<u64> {
         expiry_of(self.meta)
+    }
+
+    /// Returns the memory before a transaction takes its own for a value of this length in bytes:
+    /// the transaction is charged for the copies that this one is there besides.
+    fn leave_to_transaction(&mut self, bytes: usize) {
+        if self.value.len() >= LONG_BYTES_MIN {
+            self.charge.set(COPIES * self.value.len().saturating_sub(bytes));
+        }
     }
 }
 
@@ -791,15 +806,28 @@ const COPIES: usize = 3;
 
 /// Returns a record. A long one is read by a thread that may wait, if there is memory for it.
 fn find(context: &mut Context<'_>, key: &[u8]) -> Result<Option<Found>, Failed> {
+    find_checked(context, key, |_| Ok(()))
+}
+
+/// Returns a record, unless `check` fails for its value, which is not copied before.
+fn find_checked(
+    context: &mut Context<'_>,
+    key: &[u8],
+    check: impl Fn(&[u8]) -> Result<(), Failed>,
+) -> Result<Option<Found>, Failed> {
     let (may_block, budget) = (context.may_block, Arc::clone(&context.shared.served.budget));
     let mut found = Ok(None);
     read(context, key, |record| {
         let RecordRef { value, meta, version, .. } = *record;
         let mut charge = Charge::none(&budget);
+        let checked = check(value);
         found = match value.len() >= LONG_BYTES_MIN {
+            _ if checked.is_err() => checked.map(|()| None),
             true if !may_block => Err(Failed::Halt(Halt::Blocked)),
-            true if !charge.set(COPIES * value.len()) => Err(NO_ROOM.into()),
-            _ => Ok(Some(Found { value: value.to_vec(), meta, version, _charge: charge })),
+            true if !charge.set(COPIES * value.len()) => {
+                Err(Error::NoRoom { bytes: value.len() }.into())
+            }
+            _ => Ok(Some(Found { value: value.to_vec(), meta, version, charge })),
         };
     })?;
     found
@@ -819,11 +847,26 @@ enum Decision {
 fn change(
     context: &mut Context<'_>,
     key: &[u8],
+    decide: impl FnMut(Option<&Found>) -> Result<Decision, Failed>,
+) -> Result<Option<Found>, Failed> {
+    change_checked(context, key, |_| Ok(()), decide)
+}
+
+/// Changes a record, unless `check` fails for its value, which is not copied before.
+fn change_checked(
+    context: &mut Context<'_>,
+    key: &[u8],
+    check: impl Fn(&[u8]) -> Result<(), Failed>,
     mut decide: impl FnMut(Option<&Found>) -> Result<Decision, Failed>,
 ) -> Result<Option<Found>, Failed> {
     loop {
-        let found = find(context, key)?;
+        let mut found = find_checked(context, key, &check)?;
         let decision = decide(found.as_ref())?;
+        if let (Some(found), Decision::Put(value, _)) = (&mut found, &decision)
+            && context.session.redis.transaction.is_executing()
+        {
+            found.leave_to_transaction(value.len());
+        }
         let action = match &decision {
             Decision::Keep => return Ok(found),
             Decision::Put(value, meta) => {

@@ -180,7 +180,8 @@ impl Queue {
         }
         let least = length + bytes;
         let has_room = |wanted: &usize| Charge::none(budget).set(*wanted);
-        let wanted = [least.max(2 * capacity), least].into_iter().find(has_room);
+        let grown = [2 * capacity, capacity + capacity / 8].map(|grown| least.max(grown));
+        let wanted = grown.into_iter().find(has_room);
         if let Some(wanted) = wanted {
             self.requests.reserve_exact(wanted - length);
         }
@@ -415,7 +416,8 @@ fn execute_queue(
     let (start, version) = (output.len(), context.session.redis.version);
     let until = Instant::now() + TIME_MAX;
     let mut deferred = Vec::new();
-    let is_executed = atomically(context, |context| {
+    // The charge covers the commands that are left until they are executed.
+    let (is_executed, _held) = atomically_held(context, |context| {
         output.truncate(start);
         deferred.clear();
         // An attempt before may have changed it.
@@ -548,10 +550,9 @@ impl Failed {
     /// hold.
     pub(super) fn of_transaction(self) -> Self {
         match self {
-            Self::Database(Error::BatchTooLong { max, .. }) if max < BYTES_MAX => {
-                Self::Whole(NO_ROOM.to_owned())
+            Self::Database(error @ (Error::BatchTooLong { .. } | Error::NoRoom { .. })) => {
+                Self::Whole(text_of(&error))
             }
-            Self::Database(error @ Error::BatchTooLong { .. }) => Self::Whole(text_of(&error)),
             failed => failed,
         }
     }
@@ -570,10 +571,19 @@ pub(super) fn check_keys<'k>(
 /// a record meanwhile that it reads. `run` is called again after such a change.
 pub(super) fn atomically<T>(
     context: &mut Context<'_>,
-    mut run: impl FnMut(&mut Context<'_>) -> Result<T, Failed>,
+    run: impl FnMut(&mut Context<'_>) -> Result<T, Failed>,
 ) -> Result<T, Failed> {
+    atomically_held(context, run).map(|(result, _)| result)
+}
+
+/// Does as [`atomically`]. Returns also the charge for what the transaction holds beside its
+/// changes and its reply.
+fn atomically_held<T>(
+    context: &mut Context<'_>,
+    mut run: impl FnMut(&mut Context<'_>) -> Result<T, Failed>,
+) -> Result<(T, Option<Charge>), Failed> {
     if context.session.redis.transaction.is_executing() {
-        return run(context);
+        return run(context).map(|result| (result, None));
     }
     let database = context.local("transactions")?;
     let shared = context.shared;
@@ -594,7 +604,7 @@ pub(super) fn atomically<T>(
         state.is_executing = false;
         let messages = std::mem::take(&mut state.publications);
         let log = std::mem::take(&mut state.log);
-        let _held = state.charge.take();
+        let held = state.charge.take();
         let result = match result {
             Ok(result) => result,
             Err(failed) => {
@@ -609,7 +619,7 @@ pub(super) fn atomically<T>(
                 tally.move_to(&mut context.tally);
                 messages.send(&shared.channels);
                 write_log(&log);
-                return Ok(result);
+                return Ok((result, held));
             }
             Err(Error::Conflict) => {}
             Err(error) => return Err(context.sort("transaction", error)?.into()),
@@ -627,5 +637,24 @@ fn write_log(lines: &[(ScriptLogLevel, String)]) {
             ScriptLogLevel::Notice => tracing::info!("script: {line}"),
             ScriptLogLevel::Warning => tracing::warn!("script: {line}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_that_cannot_double_is_not_copied_for_every_few_commands() {
+        let budget = Budget::new(100_000);
+        let (mut queue, mut copies) = (Queue::default(), 0);
+        while queue.reserve(100, &budget) {
+            let capacity = queue.requests.capacity();
+            queue.requests.extend([0; 100]);
+            assert_eq!(queue.requests.capacity(), capacity);
+            copies += usize::from(queue.requests.len() + 100 > capacity);
+        }
+        assert!(queue.requests.len() > 85_000);
+        assert!(copies < 30, "{copies}");
     }
 }

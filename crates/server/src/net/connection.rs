@@ -198,6 +198,8 @@ impl Connection {
     /// Describes the connection at a time in seconds since the server started. A session in a pool
     /// is described as it was before.
     pub(crate) fn describe(&self, now_s: u64) -> Client {
+        // A session in a pool takes its memory nevertheless.
+        let pooled_bytes = self.pooled.as_ref().map_or(0, |state| state.session_bytes);
         Client {
             ends: ends_of(&self.socket, self.address()),
             descriptor: self.descriptor(),
@@ -205,7 +207,7 @@ impl Connection {
             idle_s: now_s.saturating_sub(self.moved_at_s.max(self.since_s.into())),
             input_bytes: self.input.len(),
             output_bytes: self.unsent_bytes(),
-            total_bytes: size_of::<Self>() + self.buffered_bytes(),
+            total_bytes: size_of::<Self>() + self.buffered_bytes() + pooled_bytes,
             state: match &self.pooled {
                 Some(state) => (**state).clone(),
                 None => self.session.state(),
@@ -520,12 +522,23 @@ impl Connection {
         self.charge.set(bytes)
     }
 
+    /// Gives away the charge for the session and `bytes` more, which another thread gets. Returns
+    /// `None` if the budget does not allow it.
+    pub(crate) fn take_charge(&mut self, bytes: usize) -> Option<Charge> {
+        let session_bytes = self.session.bytes();
+        let mut charge = self.charge.split(session_bytes);
+        charge.set(session_bytes + bytes).then_some(charge)
+    }
+
+    /// Takes back the charge for the session.
+    pub(crate) fn return_charge(&mut self, charge: Charge) {
+        self.charge.join(charge);
+    }
+
     #[inline]
     fn buffered_bytes(&self) -> usize {
         let buffers = self.input.capacity() + self.output.capacity();
-        // A session in a pool takes its memory nevertheless.
-        let pooled = self.pooled.as_ref().map_or(0, |state| state.session_bytes);
-        buffers + pooled + self.session.bytes() + self.transport.bytes()
+        buffers + self.session.bytes() + self.transport.bytes()
     }
 
     /// Frees the buffers and their contents.

@@ -57,7 +57,7 @@ pub(crate) struct RequestTask {
     pub(crate) session: Box<Session>,
     /// File descriptor of the connection, which `stat` shows.
     pub(crate) descriptor: i32,
-    /// Charge for the bytes of the request.
+    /// Charge for the bytes of the request and of the session.
     pub(crate) charge: Charge,
     pub(crate) submitted: Instant,
 }
@@ -66,6 +66,8 @@ pub(crate) struct RequestTask {
 #[derive(Debug)]
 pub(crate) struct Completion {
     pub(crate) session: Box<Session>,
+    /// Charge for the bytes of the session.
+    pub(crate) charge: Charge,
     pub(crate) reply: PooledReply,
 }
 
@@ -229,7 +231,7 @@ pub(crate) fn execute(
     scratch: &mut Vec<u8>,
 ) {
     let shared = &*hub.shared;
-    let RequestTask { token, request, mut session, descriptor, charge, submitted } = task;
+    let RequestTask { token, request, mut session, descriptor, mut charge, submitted } = task;
     let stopwatch = Stopwatch::begin(&shared.slow_log, submitted);
     scratch.reserve(REPLY_CAPACITY_BYTES);
     // Bytes of a body do not tell the protocol.
@@ -281,9 +283,11 @@ pub(crate) fn execute(
         let slow = protocol::describe(&session, shared.config.dialect, session.kind, input);
         SlowRequest { request_bytes: request.len(), ..slow }
     });
-    drop((request, charge));
+    drop(request);
+    // A session that has grown beyond the budget is found when the connection has it again.
+    charge.set(session.bytes());
     let reply = PooledReply { output, charge: reply_charge, next, slow, acknowledgement };
-    let completion = Completion { session, reply };
+    let completion = Completion { session, charge, reply };
     hub.mailboxes[event_loop].post(Message::Completion(token, completion));
 }
 

@@ -42,6 +42,18 @@ impl Charge {
         bytes == self.bytes || self.change(bytes)
     }
 
+    /// Divides the charge: up to `bytes` of it get another owner.
+    pub(crate) fn split(&mut self, bytes: usize) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self { budget: Arc::clone(&self.budget), bytes }
+    }
+
+    /// Adds another charge on the same budget.
+    pub(crate) fn join(&mut self, mut other: Self) {
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
     fn change(&mut self, bytes: usize) -> bool {
         let used_bytes = &self.budget.used_bytes;
         if bytes < self.bytes {
@@ -87,6 +99,20 @@ mod tests {
         assert_eq!(budget.used_bytes(), 60);
         assert!(!other.set(usize::MAX));
         assert_eq!(budget.used_bytes(), 60);
+    }
+
+    #[test]
+    fn a_charge_is_divided_and_joined_within_the_budget() {
+        let budget = Budget::new(100);
+        let mut one = Charge::none(&budget);
+        assert!(one.set(100));
+        let other = one.split(60);
+        assert_eq!((budget.used_bytes(), one.split(60).bytes, one.bytes), (100, 40, 0));
+        assert_eq!(budget.used_bytes(), 60);
+        one.join(other);
+        assert_eq!((budget.used_bytes(), one.bytes), (60, 60));
+        drop(one);
+        assert_eq!(budget.used_bytes(), 0);
     }
 
     #[test]

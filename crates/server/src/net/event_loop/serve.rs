@@ -464,13 +464,13 @@ impl LoopState {
         request: &[u8],
         lock: usize,
     ) -> bool {
-        let mut charge = Charge::none(&self.shared.served.budget);
-        if !charge.set(request.len()) {
+        let Some(charge) = connection.take_charge(request.len()) else {
             out_of_memory(connection);
             return false;
-        }
+        };
         connection.begin_wait(self.now);
         if !self.hub.scripts.take_place() {
+            connection.return_charge(charge);
             self.park(token, connection, |hub| hub.scripts.has_place());
             return false;
         }
@@ -536,11 +536,10 @@ impl LoopState {
             self.postpone(token, connection);
             return false;
         }
-        let mut charge = Charge::none(&self.shared.served.budget);
-        if !charge.set(request.len()) {
+        let Some(charge) = connection.take_charge(request.len()) else {
             out_of_memory(connection);
             return false;
-        }
+        };
         connection.begin_wait(self.now);
         let submitted = self.submitted(connection);
         if self.shared.remote.is_some() {
@@ -562,6 +561,7 @@ impl LoopState {
                 if let Task::Execute(task) = job.task {
                     connection.session = *task.session;
                     connection.pooled = None;
+                    connection.return_charge(task.charge);
                 }
                 self.park(token, connection, |hub| hub.pool.has_room(is_script));
                 false
@@ -610,6 +610,7 @@ impl LoopState {
     ) {
         connection.session = *completion.session;
         connection.pooled = None;
+        connection.return_charge(completion.charge);
         self.end_pooled(token, connection, completion.reply);
     }
 

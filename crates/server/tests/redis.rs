@@ -423,7 +423,7 @@ fn elements_are_counted_in_values_of_redis() {
     }
 }
 
-/// Nobody but a client that stores it as text makes a value of so many runs.
+/// A client has stored a value of more runs than the server makes.
 #[test]
 fn a_hyperloglog_that_takes_long_to_change_is_left_to_the_pool() {
     let config = Config { buffer_bytes_max: 4 << 20, ..config() };

@@ -490,6 +490,27 @@ fn a_session_in_the_pool_takes_its_memory_nevertheless() {
     client.expect(":0\r\n+PONG\r\n");
 }
 
+/// The pool holds it until the request ends, also if the connection is closed before.
+#[test]
+fn a_session_in_the_pool_takes_its_memory_longer_than_its_connection() {
+    let server = start(memory());
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let key = "k".repeat(60_000);
+    for number in 0..10 {
+        talk(&mut client, &[(&format!("WATCH {key}{number}"), "+OK")]);
+    }
+    let values = ["a", "b"].map(|key| format!("SET {key} {}", key.repeat(6000)));
+    talk(&mut client, &[(&values[0], "+OK"), (&values[1], "+OK")]);
+    let id = first_line(&mut client, "CLIENT ID");
+    let pooled = server.stat_value("requests_pooled");
+    client.send(&command("LCS a b LEN"));
+    server.await_stat_value("requests_pooled", |number| number > pooled);
+    talk(&mut other, &[(&format!("CLIENT KILL ID {}", &id.trim_end()[1..]), ":1")]);
+    client.expect_close();
+    assert!(server.stat_value("buffer_bytes") > 600_000);
+    server.await_stat_value("buffer_bytes", |bytes| bytes < 600_000);
+}
+
 #[test]
 fn rights_are_checked_when_a_command_is_queued() {
     let users = Some(users(&[("ann", "secret")]));

@@ -89,8 +89,8 @@ pub(super) fn merge(
     Ok(())
 }
 
-/// Returns a function that fails for what is no HyperLogLog by its header, and on a thread that must
-/// not wait, for one that takes long to change.
+/// Returns a function that fails for what is no HyperLogLog by its header, and on a thread that
+/// must not wait, for one that takes long to change.
 fn check(context: &Context<'_>) -> impl Fn(&[u8]) -> Result<(), Failed> + use<> {
     let may_block = context.may_block;
     move |value| match is_slow(value).map_err(failure)? {

@@ -81,8 +81,8 @@ fn split(value: &[u8]) -> Result<(Form, &[u8]), SketchError> {
     }
 }
 
-/// Returns whether changes of a value take longer than those of values that [`Sketch`] makes, or the
-/// reason why it is no HyperLogLog, as far as header and length tell.
+/// Returns whether changes of a value take longer than those of values that [`Sketch`] makes, or
+/// the reason why it is no HyperLogLog, as far as header and length tell.
 pub fn is_slow(value: &[u8]) -> Result<bool, SketchError> {
     let (form, registers) = split_header(value)?;
     match form {

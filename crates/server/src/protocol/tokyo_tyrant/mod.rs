@@ -104,8 +104,8 @@ fn perform(
 }
 
 /// Returns whether a client would take a failure reply for the absence of a record, or for the end
-/// of a list. If a record cannot be read for such a request, or its reply is too long, the connection
-/// is closed instead.
+/// of a list. If a record cannot be read for such a request, or its reply is too long, the
+/// connection is closed instead.
 fn has_no_word_for_failure(request: &Request<'_>) -> bool {
     matches!(
         request,

@@ -32,7 +32,7 @@ fn release_locks() {
         if nothing < 0 {
             return;
         }
-        for descriptor in cabinet::files::lock_descriptors() {
+        for descriptor in cabinet::files::take_lock_descriptors() {
             libc::dup3(nothing, descriptor, libc::O_CLOEXEC);
         }
         libc::close(nothing);

@@ -228,3 +228,45 @@ def test_methods_are_documented():
     for owner in (cabinet.aio.Database, cabinet.aio.Transaction):
         for method, function in inspect.getmembers(owner, inspect.isfunction):
             assert method.startswith("_") or inspect.getdoc(function), method
+
+
+def test_all_of_a_transaction_is_handed_to_threads(name):
+    async def main():
+        async with cabinet.aio.open(name) as database:
+            await database.put("a", "1")
+            names = handed_over(database)
+            async with database.transaction() as transaction:
+                del names[:]
+                assert await transaction.get("a") == b"1"
+                assert await transaction.size("a") == 1
+                await transaction.put("a", "2")
+                assert names == ["get", "size", "put"]
+            assert await database.get("a") == b"2"
+
+    run(main())
+
+
+def test_a_cancelled_close_goes_on_and_later_operations_say_closed(tmp_path):
+    async def main():
+        name = str(tmp_path / "a.tch")
+        database = await cabinet.aio.open(name)
+        await database.put("a", "1")
+        may_end = threading.Event()
+        wait = [database.run(lambda _: may_end.wait(LIMIT)) for _ in range(cabinet.aio.THREADS)]
+        busy = asyncio.gather(*wait)
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(database.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        may_end.set()
+        await busy
+        await database.close()
+        async with cabinet.aio.open(name) as again:
+            assert await again.get("a") == b"1"
+        for operation in [database.sync, database.clear, lambda: database.run(len)]:
+            with pytest.raises(cabinet.ClosedError):
+                await operation()
+
+    run(main())

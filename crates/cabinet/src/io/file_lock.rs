@@ -15,11 +15,11 @@ const NONE: RawFd = -1;
 /// Descriptors of the locks that are held. The child of a fork reads it, so it takes no lock.
 static NOTED: [AtomicI32; NOTED_MAX] = [const { AtomicI32::new(NONE) }; NOTED_MAX];
 
-/// Returns the descriptors of the locks that are held. The child of a fork has copies of them,
-/// which keep the locks when its parent was killed.
+/// Returns the descriptors of the locks that are held, and forgets them. The child of a fork has
+/// copies of them, which keep the locks when its parent was killed.
 #[cfg(feature = "internals")]
-pub(super) fn descriptors() -> impl Iterator<Item = RawFd> {
-    NOTED.iter().map(|noted| noted.load(Ordering::Relaxed)).filter(|noted| *noted != NONE)
+pub(super) fn take_descriptors() -> impl Iterator<Item = RawFd> {
+    NOTED.iter().map(|noted| noted.swap(NONE, Ordering::Relaxed)).filter(|noted| *noted != NONE)
 }
 
 /// Replaces the first note of a descriptor by another one, if there is such a note.

@@ -24,10 +24,11 @@ pub fn folder_of(path: &Path) -> &Path {
     directory_of(path)
 }
 
-/// Returns the descriptors of all locks that this process holds, of open databases among them. The
-/// child of a fork may let go of its copies, which it shares with its parent.
-pub fn lock_descriptors() -> impl Iterator<Item = RawFd> {
-    file_lock::descriptors()
+/// Returns the descriptors of all locks that the parent of this process held when it forked, of
+/// open databases among them. The child may let go of its copies. It is told of each once: later it
+/// may have another file under the number.
+pub fn take_lock_descriptors() -> impl Iterator<Item = RawFd> {
+    file_lock::take_descriptors()
 }
 
 /// Makes the names in a folder durable.

@@ -912,6 +912,9 @@ class Storage:
             try:
                 with self.transaction(-1):
                     self.write_notes()
+            except (_errors.ClosedError, _errors.NoSpaceError):
+                # A read does not fail for the lack of space. The notes are of use, no more.
+                pass
             finally:
                 self.lock.release()
 

@@ -9,9 +9,9 @@
 [1, 2]
 
 Each operation is tried at once, in the event loop. Most are done then, in about a microsecond. One
-that would wait for the disk or another thread is handed to a thread. An operation that is done at
-once does not give way to other tasks. A task that is cancelled meanwhile does not end the operation
-of the thread.
+that would wait for the disk or another thread is handed to a thread, and so are all of a
+transaction. An operation that is done at once does not give way to other tasks. If a task is
+cancelled, an operation that a thread has begun goes on, and one that no thread has begun does not.
 
 An object belongs to one event loop.
 """
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar, Uni
 
 from . import _database
 from ._cabinet import Meta, Store
-from ._errors import BusyError, ConflictError
+from ._errors import BusyError, ClosedError, ConflictError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -60,7 +60,13 @@ class _Records(Generic[_Store]):
     async def _run(self, function: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
         """Calls a function in a thread."""
         call = functools.partial(function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        loop = asyncio.get_running_loop()
+        try:
+            result = loop.run_in_executor(self._pool, call)
+        except RuntimeError as error:
+            # The threads end with the database.
+            raise ClosedError("the database is closed: open it again") from error
+        return await result
 
     async def _read(self, name: str, *args: Any) -> Any:
         try:
@@ -248,6 +254,7 @@ class Database(_Records[_database.Database]):
         self._start(database, pool)
         self._is_durable = database.durability == "always"
         self._syncing: Optional[asyncio.Future[None]] = None
+        self._closing: Optional[asyncio.Future[None]] = None
 
     @property
     def database(self) -> _database.Database:
@@ -365,10 +372,14 @@ class Database(_Records[_database.Database]):
         await self._run(self._store.sync)
 
     async def close(self) -> None:
-        """Closes the database, after the operations that are running. May be called again."""
-        if not self._store.closed:
-            await self._run(self._store.close)
-        self._pool.shutdown(wait=False)
+        """Closes the database, after the operations that are running. May be called again.
+
+        A task that is cancelled meanwhile does not end it.
+        """
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._run(self._store.close))
+            self._closing.add_done_callback(lambda _: self._pool.shutdown(wait=False))
+        await asyncio.shield(self._closing)
 
     async def __aenter__(self) -> Self:
         return self
@@ -378,10 +389,23 @@ class Database(_Records[_database.Database]):
 
 
 class Transaction(_Records[_database.Transaction]):
-    """Changes that become visible to others all at once, on `commit`."""
+    """Changes that become visible to others all at once, on `commit`.
+
+    Its operations are handed to a thread: they may read from the disk.
+    """
 
     def __init__(self, transaction: _database.Transaction, pool: ThreadPoolExecutor) -> None:
         self._start(transaction, pool)
+
+    async def _read(self, name: str, *args: Any) -> Any:
+        return await self._run(getattr(self._store, name), *args)
+
+    async def _change(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        return await self._run(getattr(self._store, name), *args, **kwargs)
+
+    async def get(self, key: Any, default: Any = None) -> Any:
+        """Returns the value of a key, or `default`."""
+        return await self._read("get", key, default)
 
     async def commit(self) -> None:
         """Writes the changes, and ends the transaction."""
@@ -389,7 +413,7 @@ class Transaction(_Records[_database.Transaction]):
 
     async def rollback(self) -> None:
         """Discards the changes, and ends the transaction."""
-        self._store.close()
+        await self._run(self._store.close)
 
     async def __aenter__(self) -> Self:
         return self

@@ -593,29 +593,31 @@ class Cache:
 
         The file of the value is removed if that fails, or returns False.
         """
-        storage = self._live()
-        storage.check_writable()
-        writing = storage.writing
         thread = get_ident()
-        writing.add(thread)
-        try:
-            stored = self._disk.store(value, read, key=key)
-            filename = stored[2]
-            if filename is None:
-                with self._transact(retry) as storage:
-                    return change(storage, stored, *args)
-            changed = False
+        with opening_lock():
+            in_use = self._live().in_use()
+        # Open until the end, whatever other threads close: it knows that a file is being written.
+        with in_use as opened:
+            opened.check_writable()
+            opened.writing.add(thread)
             try:
-                with self._transact(retry) as storage:
-                    # For a transaction around this one.
-                    storage.note_file(filename)
-                    changed = change(storage, stored, *args)
-                    return changed
+                stored = self._disk.store(value, read, key=key)
+                filename = stored[2]
+                if filename is None:
+                    with self._transact(retry) as storage:
+                        return change(storage, stored, *args)
+                changed = False
+                try:
+                    with self._transact(retry) as storage:
+                        # For a transaction around this one.
+                        storage.note_file(filename)
+                        changed = change(storage, stored, *args)
+                        return changed
+                finally:
+                    if changed is False:
+                        self._disk.remove(filename)
             finally:
-                if changed is False:
-                    self._disk.remove(filename)
-        finally:
-            writing.discard(thread)
+                opened.writing.discard(thread)
 
     def add(
         self,

@@ -1,16 +1,22 @@
 //! `tyrant promote`: ends the replication of a replica.
 
 use super::Run;
+use super::replicas::rts_text;
 use crate::bytes;
 use crate::output::{AsJson, object, write_json};
-use crate::remote::Server;
-use crate::time::{format_time, now_us};
+use crate::remote::{self, Server, Unreachable};
+use crate::time::now_us;
 use anyhow::Result;
+use client::{Address, Settings};
 use std::io::Write;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// The versatile function that promotes a server.
 const FUNCTION: &[u8] = b"promote";
+
+/// Longest wait for the former master.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -35,22 +41,65 @@ impl Run for Promote {
         let (master, position) = (bytes::escaped(master), bytes::escaped(position));
         let position_us = position.parse().unwrap_or(0);
         if self.form.json {
-            let members = [("master", master.into()), ("position_us", position_us.into())];
-            return write_json(&object(members), output);
-        }
-        // A copy without records has 1.
-        if position_us <= 1 {
+            let members =
+                [("master", master.as_str().into()), ("position_us", position_us.into())];
+            write_json(&object(members), output)?;
+        } else if position_us <= 1 {
+            // A copy without records has 1.
             writeln!(output, "promoted: it followed {master}, and had received nothing yet")?;
-            return Ok(());
+        } else {
+            let since = Duration::from_micros(now_us().saturating_sub(position_us));
+            let seconds = since.as_secs_f64();
+            let position = rts_text(position_us);
+            writeln!(
+                output,
+                "promoted: it followed {master} up to {position}; the last change that it has was \
+                 made {seconds:.1} s ago"
+            )?;
+            writeln!(
+                output,
+                "compare: a replica with a greater rts (tyrant stat rts --server REPLICA) has \
+                 changes that this one lacks"
+            )?;
         }
-        let since = Duration::from_micros(now_us().saturating_sub(position_us));
-        let seconds = since.as_secs_f64();
-        let time = format_time(position_us);
-        writeln!(
-            output,
-            "promoted: it followed {master} up to {time}; the last change that it has was made \
-             {seconds:.1} s ago"
-        )?;
+        warn_of_living(&master, server);
         Ok(())
+    }
+}
+
+/// Warns if the former master of a server still answers, and takes writes that the server does not
+/// receive any more.
+fn warn_of_living(master: &str, server: &Server) {
+    // Another machine's loopback address is not that of this one.
+    if is_on_loopback(master) && !is_on_loopback(server.address()) {
+        return;
+    }
+    let settings = Settings {
+        connect_timeout: TIMEOUT,
+        read_timeout: Some(TIMEOUT),
+        write_timeout: Some(TIMEOUT),
+        ..server.settings().clone()
+    };
+    let asked = Server::connect_within(master, &settings, TIMEOUT);
+    let finding = match asked.and_then(|master| master.stat_value("replication_read_only")) {
+        Ok(Some(_)) => return,
+        Ok(None) => "still answers, and takes writes".to_owned(),
+        Err(error) if error.is::<Unreachable>() => return,
+        Err(error) => format!("may still take writes ({error:#})"),
+    };
+    eprintln!(
+        "tyrant: warning: the old master {master} {finding}; this server does not receive them any \
+         more: stop it, or its writers"
+    );
+}
+
+/// Returns whether an address is of this machine alone, as far as its text tells.
+fn is_on_loopback(address: &str) -> bool {
+    match remote::parse(address) {
+        Ok(Address::Unix(_)) => true,
+        Ok(Address::Tcp { host, .. }) => {
+            host == "localhost" || host.parse().is_ok_and(|host: IpAddr| host.is_loopback())
+        }
+        Err(_) => false,
     }
 }

@@ -4,6 +4,7 @@ use crate::bytes::escaped;
 use crate::output::{AsJson, object, value_of, write_json};
 use crate::plural::{counted, unit};
 use crate::remote::{self, OwnOptions, Server, ServerArgument, Unreachable};
+use crate::time::format_time;
 use crate::transfer::whole_file::Output;
 use anyhow::{Result, ensure};
 use client::{Address, Settings};
@@ -170,9 +171,12 @@ impl Tree<'_> {
             }
             (None, Some(master)) => {
                 line.state = format!("replica of {master}, {}", own_lag(&status.0));
-                line.lag_operations = status.0.get("replication_lag_operations").cloned();
-                let has_received = status.value("rts") != "0";
-                line.lag_seconds = status.0.get("delay").filter(|_| has_received).cloned();
+                line.executed_us = status.0.get("rts").cloned();
+                if !is_without_master(&status.0) {
+                    line.lag_operations = status.0.get("replication_lag_operations").cloned();
+                    let has_received = status.value("rts") != "0";
+                    line.lag_seconds = status.0.get("delay").filter(|_| has_received).cloned();
+                }
             }
             (None, None) => line.state = "master".to_owned(),
         }
@@ -262,6 +266,8 @@ struct Line<'a> {
     state: String,
     lag_operations: Option<String>,
     lag_seconds: Option<String>,
+    /// Time stamp of the last operation that a replica has executed.
+    executed_us: Option<String>,
     /// Reason why the server does not answer.
     error: Option<String>,
 }
@@ -273,10 +279,12 @@ impl Line<'_> {
         let word = |name| status.words.get(name).map(|word| (*word).to_owned());
         self.lag_operations = word("lag_operations");
         self.lag_seconds = word("lag_seconds");
+        self.executed_us = word("executed_us");
     }
 
     fn write(&self, form: AsJson, output: &mut dyn Write) -> Result<()> {
-        let Self { address, depth, id, state, lag_operations, lag_seconds, error } = self;
+        let Self { address, depth, id, state, lag_operations, lag_seconds, executed_us, error } =
+            self;
         if form.json {
             let mut members = Map::new();
             members.insert("address".to_owned(), (*address).into());
@@ -286,6 +294,7 @@ impl Line<'_> {
                 ("state", (!state.is_empty()).then(|| state.as_str().into())),
                 ("lag_operations", lag_operations.as_deref().map(value_of)),
                 ("lag_seconds", lag_seconds.as_deref().map(value_of)),
+                ("executed_us", executed_us.as_deref().map(value_of)),
                 ("error", error.as_deref().map(Into::into)),
             ];
             for (name, value) in optional {
@@ -403,6 +412,13 @@ pub(super) fn own_lag(stat: &BTreeMap<String, String>) -> String {
     let lag = match stat.get("replication_lag_operations") {
         // The lag is the time since 1970.
         _ if value("rts") == "0" => "nothing received yet".to_owned(),
+        _ if is_without_master(stat) => match value("rts").parse() {
+            // A copy without records has 1.
+            Ok(executed_us) if executed_us > 1 => {
+                format!("lag unknown without its master, executed up to {}", rts_text(executed_us))
+            }
+            _ => "lag unknown without its master".to_owned(),
+        },
         Some(operations) => lag_text(operations, seconds),
         None => format!("{seconds:.3} s behind"),
     };
@@ -415,6 +431,19 @@ pub(super) fn own_lag(stat: &BTreeMap<String, String>) -> String {
         "" | "following" => format!("{lag}{inexact}"),
         state => format!("{state}, {lag}{error}{inexact}"),
     }
+}
+
+/// Returns whether a replica has no connection to its master. Its lag is then that of the last
+/// contact, and says nothing about what the master had, or another replica has.
+fn is_without_master(stat: &BTreeMap<String, String>) -> bool {
+    let state = stat.get("replication_state").map_or("", String::as_str);
+    matches!(state, "connecting" | "stopped") || stat.contains_key("replication_error")
+}
+
+/// Returns a time stamp of the update log as a time, and as `rts` has it, by which replicas are
+/// compared.
+pub(super) fn rts_text(at_us: u64) -> String {
+    format!("{} (rts {at_us})", format_time(at_us))
 }
 
 /// Returns the end of a replica's line if its records may differ from its master's.
@@ -487,7 +516,13 @@ mod tests {
             lag(&[("delay", "1795812056.3"), ("rts", "0"), state]),
             "connecting, nothing received yet"
         );
-        assert_eq!(lag(&[("delay", "12"), ("rts", "7"), state]), "connecting, 12.000 s behind");
+        // The lag of the last contact would recommend the wrong one of two replicas.
+        let operations = ("replication_lag_operations", "0");
+        assert_eq!(
+            lag(&[("delay", "12"), ("rts", "1795812056300000"), state, operations]),
+            "connecting, lag unknown without its master, \
+             executed up to 2026-11-27T20:40:56.300000Z (rts 1795812056300000)"
+        );
         let following = [
             ("delay", "0.25"),
             ("rts", "7"),

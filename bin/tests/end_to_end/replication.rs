@@ -256,7 +256,9 @@ fn a_replica_that_its_master_refuses_is_told_the_remedy_and_shown() {
     };
     let (one, two) = (serve("1", "always"), serve("2", "empty"));
     let take_over = |next: &Server, last: &Server| {
-        succeed("tyrant", &["promote", "--server", &next.address()]);
+        let promoted = run("tyrant", &["promote", "--server", &next.address()]);
+        let warning = format!("the old master {} still answers, and takes", last.address());
+        assert!(String::from_utf8_lossy(&promoted.stderr).contains(&warning), "{promoted:?}");
         succeed("tyrant", &["follow", &next.address(), "--server", &last.address()]);
         next.exchange("append k 0 0 1\r\nv\r\n", STORED);
         wait_until_equal(&one, &two);
@@ -271,6 +273,7 @@ fn a_replica_that_its_master_refuses_is_told_the_remedy_and_shown() {
     two.exchange("set own 0 0 1\r\nv\r\n", STORED);
     let error = fail("tyrant", &["follow", &one.address(), "--server", &two.address()]);
     assert!(error.contains("that the master lacks; started again with --seed always"), "{error}");
+    assert!(error.contains("promote it, and let the master follow it"), "{error}");
     let lines = succeed("tyrant", &["replicas", "--server", &two.address()]);
     let expected = format!("{}\tsid 2\treplica of {}, stopped", two.address(), one.address());
     assert!(lines.contains(&expected), "{lines}");
@@ -526,9 +529,22 @@ fn a_promoted_replica_takes_the_place_of_its_master() {
     let cause = "refuses unfollow: the server was started without --allow-setmst";
     assert!(error.contains(cause) && !error.contains("read-only"), "{error}");
     master.end(Signal::KILL);
-    let promoted = succeed("tyrant", &["promote", "--server", &replica.address()]);
+    let rts = succeed("tyrant", &["stat", "rts", "--server", &replica.address()]);
+    let rts = format!("(rts {})", rts.trim_ascii().rsplit('\t').next().unwrap_or_default());
+    wait_for_stat(&replica, "replication_state\tconnecting");
+    let tree = run("tyrant", &["replicas", "--server", &replica.address()]).stdout;
+    let tree = String::from_utf8_lossy(&tree).into_owned();
+    let unknown = "connecting, lag unknown without its master, executed up to ";
+    assert!(tree.contains(unknown) && tree.contains(&rts), "{tree}");
+    let json = run("tyrant", &["replicas", "--json", "--server", &replica.address()]).stdout;
+    let json = String::from_utf8_lossy(&json).into_owned();
+    assert!(json.contains("executed_us") && !json.contains("lag_operations"), "{json}");
+    let output = run("tyrant", &["promote", "--server", &replica.address()]);
+    let promoted = String::from_utf8_lossy(&output.stdout).into_owned();
     let beginning = format!("promoted: it followed {} up to ", master.address());
-    assert!(promoted.starts_with(&beginning), "{promoted}");
+    assert!(promoted.starts_with(&beginning) && promoted.contains(&rts), "{promoted}");
+    assert!(promoted.contains("compare: a replica with a greater rts"), "{promoted}");
+    assert!(output.stderr.is_empty(), "{output:?}");
     replica.end(Signal::KILL);
     replica.restart();
     succeed("tyrant", &["put", "--server", &replica.address(), "a", "c"]);

@@ -127,7 +127,13 @@ impl fmt::Display for NeedsCopy {
             formatter,
             "{}; started again with --seed always, it becomes a copy, and loses records of its own",
             self.0
-        )
+        )?;
+        match self.0 {
+            Failure::ReplicaIsAhead => formatter.write_str(
+                "; if it has more than the master, promote it, and let the master follow it",
+            ),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -81,7 +81,7 @@ impl Request {
         self.0.status.get().copied()
     }
 
-    /// Returns why the request failed, if the database gave a reason.
+    /// Returns why the request failed, if the database or the rights of the user gave a reason.
     pub(crate) fn reason(&self) -> Option<&str> {
         self.0.reason.get().map(String::as_str)
     }
@@ -119,6 +119,7 @@ impl Request {
         let reason = match &error {
             RecordsError::Database(error) => client_reason(error),
             RecordsError::Several => Some("the record has several values".to_owned()),
+            RecordsError::Lacking(reason) => Some(reason.clone()),
             _ => None,
         };
         if let Some(reason) = reason {
@@ -130,7 +131,7 @@ impl Request {
             FsError::GeneralFailure
         };
         match error {
-            RecordsError::Masked => FsError::Forbidden,
+            RecordsError::Masked | RecordsError::Lacking(_) => FsError::Forbidden,
             // A replica, or a database that cannot store properties.
             RecordsError::Database(
                 cabinet::Error::ReadOnly(_) | cabinet::Error::Unsupported { .. },

@@ -339,7 +339,10 @@ async fn admit(
     if state.records.has_users() {
         match log_in(state, peer, authorization).await {
             Login::User(found) => user = Some(found),
-            Login::Denied => return Err(challenge()),
+            Login::Denied => {
+                let reason = peer.lock().unknown_certificate();
+                return Err(challenge(reason.filter(|_| authorization.is_none())));
+            }
             Login::TooSoon { wait_s } => return Err(retry_later(wait_s)),
         }
     }
@@ -367,7 +370,8 @@ async fn find(
     let document = document::receive(body).await.map_err(refuse)?;
     let find = Find::parse(&document).ok_or_else(|| without_body(StatusCode::BAD_REQUEST))?;
     let State { records, locks, .. } = state;
-    listing::answer(records, locks, context, &path, depth, find).await.map_err(without_body)
+    let answered = listing::answer(records, locks, context, &path, depth, find).await;
+    answered.map_err(|status| with_reason(without_body(status), context))
 }
 
 /// Lets the library respond to a request.
@@ -404,6 +408,11 @@ async fn handle(
     if let Some(multistatus) = context.patched() {
         *response.body_mut() = Body::from(multistatus);
     }
+    with_reason(response, context)
+}
+
+/// Attaches the reason of a failure, if there is one, to the response of a request.
+fn with_reason(mut response: Response<Body>, context: &Request) -> Response<Body> {
     if let Some(reason) = context.reason() {
         response.extensions_mut().insert(Reason(reason.to_owned()));
     }
@@ -437,11 +446,14 @@ fn closing<B>(mut response: Response<B>) -> Response<B> {
     response
 }
 
-/// Requests a user name and password.
-fn challenge() -> Response<Body> {
+/// Requests a user name and password. `reason` is why the client's certificate is not enough.
+fn challenge(reason: Option<String>) -> Response<Body> {
     let mut response = closing(refusal(StatusCode::UNAUTHORIZED));
     let realm = HeaderValue::from_static("Basic realm=\"tyrant\", charset=\"UTF-8\"");
     response.headers_mut().insert(WWW_AUTHENTICATE, realm);
+    if let Some(reason) = reason {
+        response.extensions_mut().insert(Reason(reason));
+    }
     response
 }
 

@@ -171,7 +171,12 @@ impl GuardedFileSystem<Request> for System {
 
     fn create_dir<'a>(&'a self, path: &'a DavPath, request: &'a Request) -> FsFuture<'a, ()> {
         Box::pin(self.at(request, path, |records, key| {
-            if Node::at(records, key, true)?.is_some() {
+            // A user of the keys that begin with the folder may not read the key without a slash.
+            let exists = match records.check_read(key) {
+                Ok(()) => Node::at(records, key, true)?.is_some(),
+                Err(_) => is_folder(records, &folder_key(key))?,
+            };
+            if exists {
                 return Err(FsError::Exists.into());
             }
             check_parent(records, key)?;

@@ -498,6 +498,26 @@ fn every_request_must_authenticate() {
     }
 }
 
+/// A user of a prefix may not read the key of a file that would have the name of its folder.
+#[test]
+fn a_user_makes_the_folder_that_his_prefix_names_and_is_told_the_right_that_he_lacks() {
+    let users = users_with(&[("Aladdin", &["read:docs/", "write:docs/"])]);
+    let config = Config { users: Some(users), ..config() };
+    let server = start_with(config, Database::open("+").unwrap());
+    // base64 of NAME:secret
+    let user = "Authorization: Basic QWxhZGRpbjpzZWNyZXQ=\r\n";
+    server.connect().status("PUT /docs/f", user, "v", 409);
+    server.connect().status("MKCOL /docs/", user, "", 201);
+    server.connect().status("MKCOL /docs/", user, "", 405);
+    server.connect().status("PUT /docs/f", user, "v", 201);
+    for request in ["PROPFIND /docs", "MKCOL /mine/", "PUT /mine"] {
+        let (head, body) = server.connect().request(request, user, "");
+        assert!(head.starts_with("HTTP/1.1 403 "), "{request}: {head}");
+        let body = String::from_utf8(body).unwrap();
+        assert!(body.starts_with("the user lacks the right "), "{request}: {body}");
+    }
+}
+
 #[test]
 fn a_user_reaches_the_files_of_his_rights_only() {
     let rights: &[&str] = &["read:docs/", "write:docs/"];
@@ -548,5 +568,5 @@ fn a_user_reaches_the_files_of_his_rights_only() {
     let (head, listed) = server.connect().request("PROPFIND /", &headers, "");
     assert!(head.starts_with("HTTP/1.1 207 ") || head.starts_with("HTTP/1.1 403 "), "{head}");
     let listed = String::from_utf8(listed).unwrap();
-    assert!(!listed.contains("other") && !listed.contains("docs"), "{listed}");
+    assert!(!listed.contains("/other") && !listed.contains("/docs"), "{listed}");
 }

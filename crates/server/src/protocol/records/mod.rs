@@ -13,7 +13,7 @@ use crate::ops::execute::{Lend, NoReply, Number, Outcome, Reply, Stop, execute};
 use crate::ops::long::PIECE_BYTES;
 use crate::ops::number::Arithmetic;
 use crate::ops::operation::Operation;
-use crate::ops::rights::Rights;
+use crate::ops::rights::{Right, Rights};
 use crate::protocol::records::draft::{Base, Draft};
 use crate::shared::Shared;
 use crate::store::reserved::{FRONT_END_RECORDS, PREFIX};
@@ -36,9 +36,12 @@ pub enum RecordsError {
     /// The database has failed, or refused the operation.
     #[error(transparent)]
     Database(#[from] cabinet::Error),
-    /// The command is masked, or the user lacks a right.
+    /// The command is masked.
     #[error("forbidden")]
     Masked,
+    /// The user lacks a right: the reason.
+    #[error("{0}")]
+    Lacking(String),
     /// The record does not meet the precondition.
     #[error("the record has changed")]
     Unmet,
@@ -140,7 +143,7 @@ impl Records {
     fn check(&self, operation: &Operation<'_>) -> Result<()> {
         let has_ids = self.shared.served.model.has_ids;
         let missing = self.rights.as_ref().and_then(|rights| rights.missing(operation, has_ids));
-        missing.map_or(Ok(()), |_| Err(RecordsError::Masked))
+        missing.map_or(Ok(()), |right| Err(lacking(operation, right)))
     }
 
     /// Returns the settings of the server.
@@ -493,9 +496,9 @@ impl Records {
                 self.counters.lock().count_denial(&error);
                 error.into()
             }
-            Stop::Forbidden(_) => {
+            Stop::Forbidden(right) => {
                 self.counters.lock().count(Count::DeniedByRight);
-                RecordsError::Masked
+                lacking(operation, right)
             }
             Stop::TooLong | Stop::Blocked => RecordsError::TooLong,
         })
@@ -583,6 +586,13 @@ impl std::fmt::Debug for Records {
 
 fn own_key(name: &[u8]) -> Vec<u8> {
     [PREFIX, name].concat()
+}
+
+/// Returns the error of an operation that the user lacks a right for.
+fn lacking(operation: &Operation<'_>, right: Right) -> RecordsError {
+    let reason = right.lacking();
+    tracing::debug!("{}: {reason}", operation.name());
+    RecordsError::Lacking(reason)
 }
 
 /// Returns no record for a key that is invalid in the database.

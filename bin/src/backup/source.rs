@@ -24,7 +24,7 @@ pub(crate) enum Source {
         /// Address of the server.
         server: String,
         /// Settings of the connection.
-        settings: Settings,
+        settings: Box<Settings>,
         /// Folder for the copy, by a path valid for both processes; without one, beside the
         /// database.
         by_way_of: Option<PathBuf>,

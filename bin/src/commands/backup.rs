@@ -93,7 +93,7 @@ impl Create {
             Some(name) => Source::Database(name.clone()),
             None => Source::Server {
                 server: self.server.address(),
-                settings: self.server.settings()?,
+                settings: Box::new(self.server.settings()?),
                 by_way_of: self.by_way_of.clone(),
             },
         };

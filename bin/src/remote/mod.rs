@@ -199,6 +199,7 @@ impl Server {
         let settings = Settings { read_timeout: Some(patience), ..settings.clone() };
         let user = settings.login.as_ref().map(|login| login.name().to_owned());
         let has_tls = settings.tls.is_some();
+        let certified = settings.tls.as_ref().and_then(|tls| tls.user()).map(str::to_owned);
         let cause = match Client::connect_with(parsed.clone(), settings) {
             Ok(client) => match client.stat() {
                 Ok(stat) => {
@@ -207,7 +208,11 @@ impl Server {
                 // The status has no other reason to fail.
                 Err(Error::Miscellaneous) => bail!(
                     "the server at {address} requires a user: name one with --user, --credentials \
-                     or TYRANT_USER"
+                     or TYRANT_USER{}",
+                    certified.map_or(String::new(), |name| format!(
+                        "; it has no user {name}, whom the certificate of --tls-cert names, or asks \
+                         for no certificates (--tls-client-ca)"
+                    ))
                 ),
                 Err(Error::Receive(cause) | Error::Send(cause)) => cause,
                 Err(error) => return Err(error.into()),

@@ -215,6 +215,33 @@ fn openssl_and_curl_speak_with_the_server_and_weak_protocols_are_refused() {
 }
 
 #[test]
+fn a_certificate_whose_name_is_no_user_is_refused_with_that_name() {
+    let authority = Authority::new();
+    let (file, bob) = (authority.file(), authority.client("bob"));
+    let users = authority.folder().join("users");
+    add_with(&users, "ann", "secret", "read,write");
+    let files = authority.server(&["127.0.0.1"]);
+    let options = ["--users", text(&users), "--tls-client-ca", text(&file), "--webdav"];
+    let server = serve("*", &files, &options);
+    let address = server.address();
+    let shown = ["--tls-cert", text(&bob.certificate), "--tls-key", text(&bob.key)];
+    let asked = ["get", "k", "--server", &address, "--tls-ca", text(&file)];
+    let error = fail("tyrant", &[&asked[..], &shown].concat());
+    assert!(error.contains("it has no user bob, whom the certificate of"), "{error}");
+    let reason = "the name in the client's certificate, bob, is not in the file of users";
+    for method in ["GET", "PROPFIND"] {
+        let (url, before) = (format!("https://{address}/k"), server.log().matches(reason).count());
+        let shown = ["--cert", text(&bob.certificate), "--key", text(&bob.key)];
+        let asked = ["--silent", "--cacert", text(&file), "--request", method, &url];
+        let body = external("curl", &[&asked[..], &shown].concat(), "").stdout;
+        assert_eq!(String::from_utf8_lossy(&body), format!("{reason}\n"));
+        assert_eq!(server.log().matches(reason).count(), before + 1, "{}", server.log());
+    }
+    let line = "\tWARN\tlogin failed: 127.0.0.1:";
+    assert!(server.log().lines().any(|one| one.contains(line) && one.ends_with(reason)));
+}
+
+#[test]
 fn a_replica_seeds_itself_and_follows_over_tls_with_a_certificate_of_its_own() {
     let authority = Authority::new();
     let files = authority.server(&["127.0.0.1"]);

@@ -2,7 +2,7 @@
 
 use crate::provider::provider;
 use crate::words::UNKNOWN_AUTHORITY;
-use crate::{Error, files};
+use crate::{Error, files, names};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -31,6 +31,8 @@ pub struct ClientConfig {
     server_name: Option<ServerName<'static>>,
     /// File of the authorities, unless they are those of the system.
     authorities: Option<PathBuf>,
+    /// User that the client's own certificate names.
+    user: Option<String>,
 }
 
 impl ClientSettings {
@@ -46,15 +48,20 @@ impl ClientSettings {
                 None => authorities_of_system()?,
             })
         };
+        let mut user = None;
         let config = match &self.identity {
             None => builder.with_no_client_auth(),
-            Some((certificates, key)) => builder
-                .with_client_auth_cert(files::certificates(certificates)?, files::key(key)?)
-                .map_err(|source| Error::unusable(certificates, key, &source))?,
+            Some((file, key)) => {
+                let certificates = files::certificates(file)?;
+                user = certificates.first().and_then(names::user);
+                builder
+                    .with_client_auth_cert(certificates, files::key(key)?)
+                    .map_err(|source| Error::unusable(file, key, &source))?
+            }
         };
         let server_name = self.server_name.as_deref().map(name).transpose()?;
         let authorities = self.authorities.clone();
-        Ok(ClientConfig { config: Arc::new(config), server_name, authorities })
+        Ok(ClientConfig { config: Arc::new(config), server_name, authorities, user })
     }
 }
 
@@ -63,6 +70,11 @@ impl ClientConfig {
     /// server is for these to check.
     pub fn shared(&self) -> Arc<rustls::ClientConfig> {
         Arc::clone(&self.config)
+    }
+
+    /// Returns the user that the client's own certificate names, if there is one.
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
     }
 
     /// Returns the name that the certificate of the server at `host` must have.

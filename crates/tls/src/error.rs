@@ -1,6 +1,6 @@
 //! Errors: of the files of a configuration, and of a session with a peer.
 
-use crate::words::words;
+use crate::words::{words, words_of_own};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -78,7 +78,9 @@ impl Error {
             rustls::Error::InconsistentKeys(_) => {
                 Self::OtherKey { path: certificates.to_owned(), key: key.to_owned() }
             }
-            source => Self::Unusable { path: certificates.to_owned(), reason: words(source) },
+            source => {
+                Self::Unusable { path: certificates.to_owned(), reason: words_of_own(source) }
+            }
         }
     }
 }

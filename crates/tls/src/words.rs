@@ -26,6 +26,14 @@ pub(crate) fn words(error: &Error) -> String {
     }
 }
 
+/// Returns why a certificate of one's own cannot be used.
+pub(crate) fn words_of_own(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(what) => flaw(what).unwrap_or_else(|| words(error)),
+        error => words(error),
+    }
+}
+
 /// Returns the flaw of a certificate, unless rustls has words for it.
 fn flaw(error: &CertificateError) -> Option<String> {
     Some(match error {
@@ -38,6 +46,11 @@ fn flaw(error: &CertificateError) -> Option<String> {
         CertificateError::BadEncoding => "it is malformed".to_owned(),
         CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
             "it is one for authorities (CA:TRUE)".to_owned()
+        }
+        CertificateError::Other(other)
+            if format!("{other:?}").contains("UnsupportedCertVersion") =>
+        {
+            "it is of an old version: make one of version 3, with -addext".to_owned()
         }
         CertificateError::Revoked => "it is revoked".to_owned(),
         _ => return None,
@@ -64,6 +77,24 @@ fn spaced(variant: &impl Debug) -> String {
 mod tests {
     use super::*;
     use rustls::{AlertDescription, PeerIncompatible, PeerMisbehaved};
+
+    #[test]
+    fn an_old_version_of_ones_own_certificate_is_not_called_that_of_a_peer() {
+        /// As the error of the library shows itself.
+        #[derive(Debug)]
+        struct UnsupportedCertVersion;
+        impl std::fmt::Display for UnsupportedCertVersion {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str("UnsupportedCertVersion")
+            }
+        }
+        impl std::error::Error for UnsupportedCertVersion {}
+        let other = rustls::OtherError(std::sync::Arc::new(UnsupportedCertVersion));
+        let error = Error::from(CertificateError::Other(other));
+        let flaw = "it is of an old version: make one of version 3, with -addext";
+        assert_eq!(words_of_own(&error), flaw);
+        assert_eq!(words(&error), format!("invalid peer certificate: {flaw}"));
+    }
 
     #[test]
     fn no_error_shows_the_name_of_a_type() {

@@ -62,6 +62,8 @@ pub struct Peer {
     user: Option<Arc<User>>,
     /// User whom the client's certificate names.
     certified: Option<Arc<User>>,
+    /// Name in the client's certificate that is that of no user.
+    unknown: Option<Box<str>>,
     /// `Authorization` header of the last HTTP request that was admitted, and its user.
     admitted: Option<(Box<[u8]>, Arc<User>)>,
     /// Generation of the users of all these.
@@ -78,7 +80,14 @@ impl Peer {
     pub(crate) fn certify(&mut self, users: &CurrentUsers, name: &str) {
         self.renew(users);
         self.certified = users.load().find(name.as_bytes()).cloned();
+        self.unknown = self.certified.is_none().then(|| name.into());
         self.user.clone_from(&self.certified);
+    }
+
+    /// Returns why the client's certificate admits nobody, if it has the name of no user.
+    pub fn unknown_certificate(&self) -> Option<String> {
+        let name = self.unknown.as_ref()?;
+        Some(format!("the name in the client's certificate, {name}, is not in the file of users"))
     }
 
     /// Returns the user of the connection.
@@ -107,6 +116,8 @@ impl Peer {
         let renew = |user: Arc<User>| users.renew(&user);
         self.user = self.user.take().and_then(renew);
         self.certified = self.certified.take().and_then(renew);
+        // The file may have it now.
+        self.unknown = None;
         let admitted = self.admitted.take();
         self.admitted = admitted.and_then(|(header, user)| Some((header, renew(user)?)));
     }
@@ -262,7 +273,11 @@ impl Logins {
     ) -> Result<Login, Attempt> {
         peer.renew(users);
         let Some(header) = header else {
-            return Ok(peer.certified.clone().map_or(Login::Denied, Login::User));
+            let denied = || {
+                self.log_unknown(peer);
+                Login::Denied
+            };
+            return Ok(peer.certified.clone().map_or_else(denied, Login::User));
         };
         if let Some((admitted, user)) = &peer.admitted
             && admitted.ct_eq(header).into()
@@ -348,6 +363,14 @@ impl Logins {
         self.log(peer.and_then(|peer| peer.address), |from| {
             format!("a replica at {from} is refused: {reason}")
         });
+    }
+
+    /// Logs that a client is refused whose certificate has the name of no user, unless there are
+    /// too many lines.
+    pub(crate) fn log_unknown(&self, peer: &Peer) {
+        if let Some(reason) = peer.unknown_certificate() {
+            self.log(peer.address, |from| format!("login failed: {from}: {reason}"));
+        }
     }
 
     fn log(&self, address: Option<SocketAddr>, text: impl FnOnce(&str) -> String) {

@@ -119,6 +119,9 @@ pub(super) fn introduced(
         None => {}
     }
     context.counters.count(Count::Refused);
+    if let Some(peer) = &context.session.peer {
+        context.shared.logins.log_unknown(peer);
+    }
     refuse(context, input, output);
     Step::Executed { bytes: input.len(), next: Next::Refuse }
 }

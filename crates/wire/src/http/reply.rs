@@ -156,11 +156,13 @@ pub fn open_headers(out: &mut Vec<u8>, status: Status, content_type: &str, conte
 /// Value of the header `Server` of an admin listener, by which clients tell it from other servers.
 pub const ADMIN_LISTENER: &str = "tyrant-admin";
 
-/// Appends a response that asks for a name and a password, and closes the connection.
-pub fn challenge(out: &mut Vec<u8>, is_head: bool) {
+/// Appends a response that asks for a name and a password, and closes the connection. Its text is
+/// `reason`, if there is one.
+pub fn challenge(out: &mut Vec<u8>, reason: Option<&str>, is_head: bool) {
     let realm = "Basic realm=\"tyrant\", charset=\"UTF-8\"";
-    let (_, reason) = Status::Unauthorized.code_and_reason();
-    closing(out, Status::Unauthorized, ("WWW-Authenticate", realm), reason, is_head);
+    let (_, status) = Status::Unauthorized.code_and_reason();
+    let text = reason.unwrap_or(status);
+    closing(out, Status::Unauthorized, ("WWW-Authenticate", realm), text, is_head);
 }
 
 /// Text for a client whose login is refused without a look at its password.

@@ -125,7 +125,12 @@ fn challenge(
     let is_head = head.method == Method::Head;
     match login {
         Login::TooSoon { wait_s } => reply::retry_after(output, *wait_s, is_head),
-        _ => reply::challenge(output, is_head),
+        _ => {
+            let peer = context.session.peer.as_ref();
+            let reason = peer.filter(|_| head.header("Authorization").is_none());
+            let reason = reason.and_then(|peer| peer.unknown_certificate());
+            reply::challenge(output, reason.as_deref(), is_head);
+        }
     }
     Step::Executed { bytes: input.len(), next: Next::Refuse }
 }

@@ -60,7 +60,9 @@ impl Senders {
     ) -> std::io::Result<()> {
         let ReplicaRequest { replica, from_us, extended } = request;
         let server_id = replication.served.settings.server_id;
-        let name = name(replica);
+        let port = extended.map_or(0, |extended| extended.port);
+        let address = address(&stream, port);
+        let name = name(replica, &address);
         let refuse = |reason: &str| {
             tracing::warn!("{name} refused: {reason}");
             if extended.is_some() {
@@ -86,8 +88,6 @@ impl Senders {
             Ok(log) => log,
             Err(reason) => return refuse(&reason),
         };
-        let port = extended.map_or(0, |extended| extended.port);
-        let address = address(&stream, port);
         // A replica that connects again before its old connection has ended has its address.
         let has_id =
             |other: &Sender| other.replica.id == replica && other.replica.address != address;
@@ -125,6 +125,10 @@ impl Senders {
             let sent = if is_admitted() { sent } else { Err(Failure::NotAdmitted) };
             match sent {
                 Ok(()) => tracing::info!("{name}: disconnected"),
+                // The end of a reader is that of its command.
+                Err(Failure::Socket(error)) if is_end(&error) && retained_id(replica).is_none() => {
+                    tracing::info!("{name}: disconnected");
+                }
                 Err(Failure::Socket(error)) if is_end(&error) => {
                     tracing::info!("{name}: disconnected: {error}");
                 }
@@ -201,11 +205,12 @@ fn is_end(error: &std::io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// Returns what the log calls a replica. Ids over those of servers are of tools, such as `tail`.
-fn name(id: u32) -> String {
+/// Returns what the log calls a replica. Ids over those of servers are of tools, such as `tail`,
+/// which all have the same one.
+fn name(id: u32, address: &str) -> String {
     match retained_id(id) {
         Some(id) => format!("replica {id}"),
-        None => format!("reader {id}"),
+        None => format!("reader at {address}"),
     }
 }
 

@@ -97,7 +97,7 @@ pub(super) struct Added {
 pub(crate) struct Verified {
     /// Backups without damage.
     pub(crate) intact: usize,
-    /// Bytes of the intact files.
+    /// Bytes of the files of these.
     pub(crate) bytes: u64,
     pub(crate) damaged_files: usize,
     /// Catalogs of the backups that have damaged files.
@@ -393,6 +393,7 @@ impl Repository {
         let mut verified = Verified::default();
         // Files that were read, and whether they are intact.
         let mut seen = BTreeMap::new();
+        let mut counted = BTreeSet::new();
         for name in names {
             let catalog = match self.catalog(name)? {
                 Ok(catalog) => catalog,
@@ -411,13 +412,19 @@ impl Repository {
                             advance(block.len() as u64);
                             Ok(())
                         })?;
-                        *unseen.insert(verified.count(entry, damage, report))
+                        *unseen.insert(verified.count(damage, report))
                     }
                 };
             }
-            verified.intact += usize::from(is_intact);
             if !is_intact {
                 verified.incomplete.push(self.catalog_path(name));
+                continue;
+            }
+            verified.intact += 1;
+            for entry in &catalog.files {
+                if counted.insert(entry.object()) {
+                    verified.bytes += entry.sums.bytes;
+                }
             }
         }
         Ok(verified)
@@ -425,22 +432,12 @@ impl Repository {
 }
 
 impl Verified {
-    /// Counts a file, and reports its damage. Returns whether it has none.
-    fn count(
-        &mut self,
-        entry: &FileEntry,
-        damage: Option<Damage>,
-        report: &mut dyn FnMut(Damage),
-    ) -> bool {
-        let is_intact = damage.is_none();
-        match damage {
-            Some(damage) => {
-                self.damaged_files += 1;
-                report(damage);
-            }
-            None => self.bytes += entry.sums.bytes,
-        }
-        is_intact
+    /// Counts a damaged file, and reports it. Returns whether there was no damage.
+    fn count(&mut self, damage: Option<Damage>, report: &mut dyn FnMut(Damage)) -> bool {
+        let Some(damage) = damage else { return true };
+        self.damaged_files += 1;
+        report(damage);
+        false
     }
 }
 

@@ -45,6 +45,8 @@ pub(crate) struct Restored {
     pub(crate) backup: String,
     pub(crate) bytes: u64,
     pub(crate) records: u64,
+    /// Time stamp in the server's update log up to which the backup had everything.
+    pub(crate) position_us: Option<u64>,
     /// Outcome of executing the update log.
     pub(crate) replayed: Option<Replayed>,
 }
@@ -76,19 +78,17 @@ impl Restore {
         );
         copy_files(repository, &catalog, temporary.path(), &unchanged)?;
         let opening = Progress::of_time("opening the database").explain(unchanged);
-        let mut position_us = catalog.position_us;
         let (replayed, records) = self.open_and_replay(temporary.path(), &catalog)?;
-        if let Some(replayed) = &replayed {
-            position_us = replayed.last_us.or(position_us);
-        }
-        if let Some(timestamp_us) = position_us {
+        let last_us = replayed.as_ref().and_then(|replayed| replayed.last_us);
+        if let Some(timestamp_us) = last_us.or(catalog.position_us) {
             let position = CopyPosition { timestamp_us, log: catalog.log.clone() };
             write_durably(&temporary.path().join(POSITION_FILE), position.text().as_bytes())?;
         }
         sync_folder(temporary.path())?;
         drop(opening);
         self.move_into_place(&temporary)?;
-        Ok(Restored { backup, bytes: catalog.bytes(), records, replayed })
+        let position_us = catalog.position_us;
+        Ok(Restored { backup, bytes: catalog.bytes(), records, position_us, replayed })
     }
 
     fn choose(&self, repository: &Repository) -> Result<(String, Catalog)> {

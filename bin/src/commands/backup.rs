@@ -103,7 +103,12 @@ impl Create {
             accept_damage: self.accept_damage,
             accept_other_database: self.accept_other_database,
         };
-        let made = create(&repository, &source, making, &mut print)?;
+        let made = create(&repository, &source, making, &mut print);
+        let made = made.map_err(|error| match error.downcast_ref() {
+            Some(cabinet::Error::InUse { .. }) => error
+                .context("a database that is served is backed up with --server, not --database"),
+            _ => error,
+        })?;
         say!(
             "{}: {} of {}, {} of them new",
             made.name,

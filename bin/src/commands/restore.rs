@@ -4,7 +4,7 @@ use crate::backup::{Repository, Restore as Restoring, Until};
 use crate::output::Quiet;
 use crate::plural::counted;
 use crate::say::say;
-use crate::time::{format_time, parse_time};
+use crate::time::{format_time, now_us, parse_time};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -62,9 +62,13 @@ impl Restore {
             if replayed.differing > 0 {
                 say!("{} of them had a different outcome than originally", replayed.differing);
             }
-            if let Some(last_us) = replayed.last_us {
+            if let Some(last_us) = replayed.last_us.or(restored.position_us) {
                 let time = format_time(last_us);
                 say!("the last operation is of {time} ({last_us} in microseconds since 1970)");
+            }
+            if let Some(time_us) = self.until.filter(|time_us| *time_us > now_us()) {
+                let time = format_time(time_us);
+                say!("the requested time, {time}, is yet to come: check --until");
             }
         }
         let records = counted(restored.records, "record", "records");

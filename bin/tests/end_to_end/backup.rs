@@ -312,7 +312,7 @@ fn a_damaged_backup_is_located_by_file_and_offset_and_repaired() {
     let said = String::from_utf8(output.stdout).unwrap();
     let place = format!("{} at byte 2097152: the checksum", file.display());
     assert!(said.starts_with(&place), "{said}");
-    assert!(said.contains("\n0 backups, "), "{said}");
+    assert!(said.contains("\n0 backups, 0 bytes are intact"), "{said}");
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("1 file is damaged: `tyrant backup create --full`"), "{error}");
     let catalog = fs::read_dir(repository.join("backups")).unwrap().next().unwrap().unwrap().path();
@@ -438,6 +438,9 @@ fn a_database_is_restored_to_any_point_in_time_after_its_backup() {
         assert_eq!(state(&restored), history(operations), "{operations}");
         let expected = if operations < 30 { &first } else { &second };
         assert!(said.starts_with(expected), "{operations}: {said}");
+        // That is so without an operation after the backup, too.
+        let last = format!("({} in microseconds since 1970)", stamps[operations - 1]);
+        assert!(said.contains(&last), "{operations}: {said}");
         // The older backup leads to the same state.
         let name = format!("{operations}-again.tch");
         let options = [&options[..], &["--backup", &first]].concat();
@@ -446,8 +449,10 @@ fn a_database_is_restored_to_any_point_in_time_after_its_backup() {
         let position = fs::read_to_string(restored.join("position")).unwrap();
         assert!(operations == 10 || position.lines().next() == Some(&*stamps[operations - 1]));
     }
-    let (restored, _) = backups
+    let (restored, said) = backups
         .restore("all.tch", &["--until", "2100-01-01T00:00:00Z", "--update-log", text(&log)]);
+    let hint = "the requested time, 2100-01-01T00:00:00.000000Z, is yet to come: check --until";
+    assert!(said.contains(hint), "{said}");
     assert_eq!(state(&restored), history(40));
     let (restored, _) = backups.restore("first.tch", &["--backup", &first]);
     assert_eq!(state(&restored), history(10));

@@ -209,7 +209,7 @@ fn the_files_of_a_database_that_is_served() {
         (
             "tyrant backup create repository --database casket.tch",
             1,
-            &["in use by tyrant (process PROCESS)"],
+            &["is backed up with --server, not --database", "in use by tyrant (process PROCESS)"],
         ),
         (
             "tyrant restore copies --into casket.tch --replace",

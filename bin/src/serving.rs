@@ -29,7 +29,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 /// Logged at start if no listen address was given.
 const ONLY_THIS_MACHINE: &str =
-    "; only this machine can connect; --host 0.0.0.0 to change, --host :: with IPv6";
+    "; only this machine can connect; --host 0.0.0.0 (host in a file) to change, :: with IPv6";
 
 /// End of an address that requires TLS, in the list of the databases.
 pub(crate) const TLS_ONLY: &str = "+tls";

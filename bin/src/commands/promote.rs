@@ -41,8 +41,7 @@ impl Run for Promote {
         let (master, position) = (bytes::escaped(master), bytes::escaped(position));
         let position_us = position.parse().unwrap_or(0);
         if self.form.json {
-            let members =
-                [("master", master.as_str().into()), ("position_us", position_us.into())];
+            let members = [("master", master.as_str().into()), ("position_us", position_us.into())];
             write_json(&object(members), output)?;
         } else if position_us <= 1 {
             // A copy without records has 1.

@@ -172,8 +172,8 @@ impl Server {
             ),
             _ if self.awaits_replicas_after(command) => unconfirmed(command),
             _ => format!(
-                "the server closed the connection during {command}: its limits (--timeout, \
-                 --reply-bytes-max, ...) may forbid it, or its log may tell"
+                "the server closed the connection during {command}: it was stopped and runs again, \
+                 or its limits (--timeout, --reply-bytes-max, ...) forbid that; its log may tell"
             ),
         }
     }

@@ -440,13 +440,13 @@ fn files_of_users() {
         (
             "tyrant serve * --port 0 --users garbage",
             1,
-            &["garbage: line 1: it must be TOML", "tyrant user"],
+            &["line 1 of garbage: it must be TOML", "tyrant user"],
         ),
-        ("tyrant serve * --port 0 --users typo", 1, &["typo: line 3: it must be TOML", "rights"]),
+        ("tyrant serve * --port 0 --users typo", 1, &["line 3 of typo: it must be TOML", "rights"]),
         (
             "tyrant serve * --port 0 --users right",
             1,
-            &["right: user 1 has a right \"raed\" that is none of read, write, admin and scripts"],
+            &["in right, user 1 has a right \"raed\" that is none of read, write, admin and scripts"],
         ),
         (
             "tyrant serve * --port 0 --users clear",

@@ -105,7 +105,7 @@ pub enum UsersError {
     )]
     ClearText(PathBuf),
     /// The file is not TOML, or has other keys.
-    #[error("{}: line {line}: {what}", path.display())]
+    #[error("line {line} of {}: {what}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
@@ -115,7 +115,7 @@ pub enum UsersError {
         what: String,
     },
     /// A user is invalid.
-    #[error("{}: user {number} {what}", path.display())]
+    #[error("in {}, user {number} {what}", path.display())]
     User {
         /// The file.
         path: PathBuf,

@@ -84,7 +84,10 @@ fn perform(
     }
     let is_too_long = result == Err(Halt::TooLong) && !is_misc;
     if is_too_long {
-        context.fail_because("reply", "the reply is longer than reply-bytes-max, or than memory for it");
+        context.fail_because(
+            "reply",
+            "the reply is longer than reply-bytes-max, or than memory for it",
+        );
     }
     let has_read_failure = context.session.has_read_failure && matches!(result, Ok(Next::GoOn));
     if is_closing && (is_too_long || has_read_failure) {

@@ -233,13 +233,13 @@ def test_methods_are_documented():
 def test_all_of_a_transaction_is_handed_to_threads(name):
     async def main():
         async with cabinet.aio.open(name) as database:
-            await database.put("a", "1")
+            await database.put("a", b"1")
             names = handed_over(database)
             async with database.transaction() as transaction:
                 del names[:]
                 assert await transaction.get("a") == b"1"
                 assert await transaction.size("a") == 1
-                await transaction.put("a", "2")
+                await transaction.put("a", b"2")
                 assert names == ["get", "size", "put"]
             assert await database.get("a") == b"2"
 
@@ -250,7 +250,7 @@ def test_a_cancelled_close_goes_on_and_later_operations_say_closed(tmp_path):
     async def main():
         name = str(tmp_path / "a.tch")
         database = await cabinet.aio.open(name)
-        await database.put("a", "1")
+        await database.put("a", b"1")
         may_end = threading.Event()
         wait = [database.run(lambda _: may_end.wait(LIMIT)) for _ in range(cabinet.aio.THREADS)]
         busy = asyncio.gather(*wait)

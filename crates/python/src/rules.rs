@@ -1,8 +1,8 @@
 //! Rules of kinds of databases that the library leaves to its callers.
 //!
 //! The library takes what Tokyo Cabinet takes: it truncates long values of fixed-length databases,
-//! skips bytes of their keys that are no digits, and ignores flags and expiry of rows. Here each of
-//! these is an error.
+//! skips bytes of their keys that are not digits, and ignores flags and expiry of rows. Here each
+//! of these is an error.
 
 use crate::bytes::of_key;
 use crate::errors::{self, Failure};

@@ -27,7 +27,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar, Union
 
 from . import _database
-from ._cabinet import Meta, Store
+from ._cabinet import Meta
 from ._errors import BusyError, ClosedError, ConflictError
 
 if TYPE_CHECKING:
@@ -48,13 +48,8 @@ PORTION = 256
 class _Records(Generic[_Store]):
     """The face that databases and transactions have in common."""
 
-    _store: _Store
-    _now: Store
-    _pool: ThreadPoolExecutor
-
-    def _start(self, store: _Store, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, store: _Store, pool: ThreadPoolExecutor) -> None:
         self._store = store
-        self._now = store._nonblocking()
         self._pool = pool
 
     async def _run(self, function: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
@@ -69,24 +64,14 @@ class _Records(Generic[_Store]):
         return await result
 
     async def _read(self, name: str, *args: Any) -> Any:
-        try:
-            return getattr(self._now, name)(*args)
-        except BusyError:
-            return await self._run(getattr(self._store, name), *args)
+        return await self._run(getattr(self._store, name), *args)
 
     async def _change(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return getattr(self._now, name)(*args, **kwargs)
-        except BusyError:
-            return await self._run(getattr(self._store, name), *args, **kwargs)
+        return await self._run(getattr(self._store, name), *args, **kwargs)
 
     async def get(self, key: Any, default: Any = None) -> Any:
         """Returns the value of a key, or `default`."""
-        # The same as `_read`, which takes a third more.
-        try:
-            return self._now.get(key, default)
-        except BusyError:
-            return await self._run(self._store.get, key, default)
+        return await self._read("get", key, default)
 
     async def contains(self, key: Any) -> bool:
         """Returns whether there is a record with a key."""
@@ -250,8 +235,8 @@ class Database(_Records[_database.Database]):
     """An open database, see `open`. Its methods are those of `cabinet.Database`."""
 
     def __init__(self, database: _database.Database) -> None:
-        pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cabinet")
-        self._start(database, pool)
+        super().__init__(database, ThreadPoolExecutor(THREADS, thread_name_prefix="cabinet"))
+        self._now = database._nonblocking()
         self._is_durable = database.durability == "always"
         self._syncing: Optional[asyncio.Future[None]] = None
         self._closing: Optional[asyncio.Future[None]] = None
@@ -269,11 +254,25 @@ class Database(_Records[_database.Database]):
     def __len__(self) -> int:
         return len(self._store)
 
+    async def _read(self, name: str, *args: Any) -> Any:
+        try:
+            return getattr(self._now, name)(*args)
+        except BusyError:
+            return await super()._read(name, *args)
+
+    async def get(self, key: Any, default: Any = None) -> Any:
+        """Returns the value of a key, or `default`."""
+        # The same as `_read`, which takes a third more.
+        try:
+            return self._now.get(key, default)
+        except BusyError:
+            return await self._run(self._store.get, key, default)
+
     async def _change(self, name: str, *args: Any, **kwargs: Any) -> Any:
         try:
             result = getattr(self._now, name)(*args, **kwargs)
         except BusyError:
-            return await self._run(getattr(self._store, name), *args, **kwargs)
+            return await super()._change(name, *args, **kwargs)
         if self._is_durable:
             await self._wait_until_durable(self._store.appended)
         return result
@@ -393,19 +392,6 @@ class Transaction(_Records[_database.Transaction]):
 
     Its operations are handed to a thread: they may read from the disk.
     """
-
-    def __init__(self, transaction: _database.Transaction, pool: ThreadPoolExecutor) -> None:
-        self._start(transaction, pool)
-
-    async def _read(self, name: str, *args: Any) -> Any:
-        return await self._run(getattr(self._store, name), *args)
-
-    async def _change(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        return await self._run(getattr(self._store, name), *args, **kwargs)
-
-    async def get(self, key: Any, default: Any = None) -> Any:
-        """Returns the value of a key, or `default`."""
-        return await self._read("get", key, default)
 
     async def commit(self) -> None:
         """Writes the changes, and ends the transaction."""

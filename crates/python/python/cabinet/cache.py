@@ -23,7 +23,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Container, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby, islice
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
@@ -457,6 +457,11 @@ class Cache:
         """Returns the storage, which another thread may close before it is used."""
         return self._storage or self._open({})
 
+    def _in_use(self) -> AbstractContextManager[Storage]:
+        """Returns a context of the storage, which no other thread closes meanwhile."""
+        with opening_lock():
+            return self._live().in_use()
+
     def _forget(self, storage: Storage) -> None:
         """Gives a storage back, in order to open another one."""
         with opening_lock():
@@ -594,10 +599,8 @@ class Cache:
         The file of the value is removed if that fails, or returns False.
         """
         thread = get_ident()
-        with opening_lock():
-            in_use = self._live().in_use()
-        # Open until the end, whatever other threads close: it knows that a file is being written.
-        with in_use as opened:
+        # It knows that a file is being written.
+        with self._in_use() as opened:
             opened.check_writable()
             opened.writing.add(thread)
             try:
@@ -1148,9 +1151,7 @@ class Cache:
             with self._transact(True) as storage:
                 storage.set_counts(**{"volume" if key == "size" else key: value})
         elif update:
-            with opening_lock():
-                in_use = self._live().in_use()
-            with in_use as storage:
+            with self._in_use() as storage:
                 self._set(storage, key, value)
         if key.startswith("disk_"):
             setattr(self._disk, key[len("disk_") :], value)

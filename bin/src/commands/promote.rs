@@ -1,22 +1,18 @@
 //! `tyrant promote`: ends the replication of a replica.
 
 use super::Run;
-use super::replicas::rts_text;
+use super::replicas::{TIMEOUT, rts_text};
 use crate::bytes;
 use crate::output::{AsJson, object, write_json};
 use crate::remote::{self, Server, Unreachable};
 use crate::time::now_us;
 use anyhow::Result;
-use client::{Address, Settings};
+use client::{Address, is_this_machine};
 use std::io::Write;
-use std::net::IpAddr;
 use std::time::Duration;
 
 /// The versatile function that promotes a server.
 const FUNCTION: &[u8] = b"promote";
-
-/// Longest wait for the former master.
-const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -73,13 +69,7 @@ fn warn_of_living(master: &str, server: &Server) {
     if is_on_loopback(master) && !is_on_loopback(server.address()) {
         return;
     }
-    let settings = Settings {
-        connect_timeout: TIMEOUT,
-        read_timeout: Some(TIMEOUT),
-        write_timeout: Some(TIMEOUT),
-        ..server.settings().clone()
-    };
-    let asked = Server::connect_within(master, &settings, TIMEOUT);
+    let asked = Server::connect_within(master, server.settings(), TIMEOUT);
     let finding = match asked.and_then(|master| master.stat_value("replication_read_only")) {
         Ok(Some(_)) => return,
         Ok(None) => "still answers, and takes writes".to_owned(),
@@ -97,7 +87,7 @@ fn is_on_loopback(address: &str) -> bool {
     match remote::parse(address) {
         Ok(Address::Unix(_)) => true,
         Ok(Address::Tcp { host, .. }) => {
-            host == "localhost" || host.parse().is_ok_and(|host: IpAddr| host.is_loopback())
+            host == "localhost" || host.parse().is_ok_and(is_this_machine)
         }
         Err(_) => false,
     }

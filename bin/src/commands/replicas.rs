@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::time::Duration;
 
-/// Longest wait for one of the servers.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest wait for another server.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Most levels from the server up to the first master, and from that down to a replica.
 const DEPTH_MAX: usize = 64;
@@ -324,14 +324,8 @@ struct Status(BTreeMap<String, String>);
 impl Status {
     fn of(address: &str, connections: &Connections) -> Result<Self> {
         let (address, settings) = connections.of(remote::parse(address)?);
-        let settings = Settings {
-            connect_timeout: TIMEOUT,
-            read_timeout: Some(TIMEOUT),
-            write_timeout: Some(TIMEOUT),
-            ..settings.clone()
-        };
         // Its errors tell what the server is, and what it requires.
-        let text = Server::connect_within(&address.to_string(), &settings, TIMEOUT)?.stat()?;
+        let text = Server::connect_within(&address.to_string(), settings, TIMEOUT)?.stat()?;
         let text = String::from_utf8_lossy(&text).into_owned();
         let figures = text.lines().filter_map(|line| line.split_once('\t'));
         Ok(Self(figures.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()))

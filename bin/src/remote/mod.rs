@@ -160,13 +160,19 @@ impl Server {
         Self::open(address, settings, SLOW_FIRST_REPLY, None)
     }
 
-    /// Does the same, with a longest wait for each reply.
+    /// Does the same, with a longest wait for the connection and for each reply.
     pub(crate) fn connect_within(
         address: &str,
         settings: &Settings,
         patience: Duration,
     ) -> Result<Self> {
-        Self::open(address, settings, patience, Some(patience))
+        let settings = Settings {
+            connect_timeout: patience,
+            read_timeout: Some(patience),
+            write_timeout: Some(patience),
+            ..settings.clone()
+        };
+        Self::open(address, &settings, patience, Some(patience))
     }
 
     fn open(

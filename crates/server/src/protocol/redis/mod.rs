@@ -207,13 +207,9 @@ fn begin_reads(context: &Context<'_>, request: &Request<'_>) {
         Command::Exec => lists::begin_reads(store, context.session.redis.transaction.keys()),
         // It begins at the key that was missed.
         Command::MGet => {}
-        _ => {
-            let mut keys = command.keys(request.arguments);
-            // The read of an only one has begun.
-            if let (Some(first), Some(second)) = (keys.next(), keys.next()) {
-                lists::begin_reads(store, [first, second].into_iter().chain(keys));
-            }
-        }
+        // The read of an only one has begun.
+        _ if command.keys(request.arguments).nth(1).is_none() => {}
+        _ => lists::begin_reads(store, command.keys(request.arguments)),
     }
 }
 

@@ -440,12 +440,11 @@ fn execute_queue(
             if is_deferred(command, part_of(command, &request)) {
                 let version = context.session.redis.version;
                 deferred.push(Deferred { request, command, place: output.len() - start, version });
-                charge(context, deferred.capacity() * size_of::<Deferred<'_>>())?;
-                continue;
+            } else {
+                context.earlier_bytes = output.len() - start;
+                execute_one(context, command, &request, output)?;
+                context.earlier_bytes = 0;
             }
-            context.earlier_bytes = output.len() - start;
-            execute_one(context, command, &request, output)?;
-            context.earlier_bytes = 0;
             charge(context, deferred.capacity() * size_of::<Deferred<'_>>())?;
             context.check_length(output.len() - start)?;
         }

@@ -189,13 +189,24 @@ impl Log {
 
     /// Like [`Log::remove_emptied`]. The caller holds `maintenance`.
     pub(in crate::log) fn remove_emptied_held(&self, unsealed: Unsealed) -> Result<()> {
-        // Damage that was found since is evidence.
-        let is_removed = |segment: &Segment| segment.is_emptied() && !segment.is_kept();
-        let is_any = self.segments().iter().any(|segment| is_removed(segment));
+        let is_any = self.segments().iter().any(|segment| segment.is_emptied());
         if is_any && self.sync_moved(unsealed)? {
-            self.remove_matching(&is_removed)?;
+            self.remove(&self.take_emptied())?;
         }
         Ok(())
+    }
+
+    /// Returns the emptied segments, which are removed together. Compaction counted on that: it has
+    /// moved no tombstone whose older records are in another of them. So if damage was found since
+    /// in one, which stays as evidence, those after it are compacted again.
+    fn take_emptied(&self) -> Vec<Arc<Segment>> {
+        let mut emptied = self.segments().in_order();
+        emptied.retain(|segment| segment.is_emptied());
+        let kept = emptied.iter().position(|segment| segment.is_kept());
+        for segment in emptied.drain(kept.unwrap_or(emptied.len())..) {
+            segment.emptied.store(false, Ordering::Relaxed);
+        }
+        emptied
     }
 
     /// Like [`Log::try_to_remove_emptied`]. The caller holds `maintenance`.
@@ -282,13 +293,12 @@ impl Log {
         if self.commit.unsynced().iter().any(|one| Arc::ptr_eq(one, segment)) {
             self.sync_sealed(std::slice::from_ref(segment))?;
         }
-        let oldest = self
-            .segments()
-            .iter()
-            .filter(|one| one.number != segment.number)
-            .map(|one| one.number)
-            .min()
-            .unwrap_or(u64::MAX);
+        // Those that were emptied before are removed together with this one.
+        let segments = self.segments();
+        let others =
+            segments.iter().filter(|other| other.number != segment.number && !other.is_emptied());
+        let oldest = others.map(|other| other.number).min().unwrap_or(u64::MAX);
+        drop(segments);
         let began = Instant::now();
         let mut pace = self.space.pace(gently);
         let is_in_hurry = || self.space.is_in_hurry(&self.segments);
@@ -440,7 +450,12 @@ impl Log {
     fn remove_matching(&self, is_removed: &dyn Fn(&Segment) -> bool) -> Result<()> {
         let mut removed = self.segments().in_order();
         removed.retain(|segment| is_removed(segment));
-        self.manifest.forget_names(&removed)?;
+        self.remove(&removed)
+    }
+
+    /// Removes segments, in their order.
+    fn remove(&self, removed: &[Arc<Segment>]) -> Result<()> {
+        self.manifest.forget_names(removed)?;
         removed.iter().try_for_each(|segment| self.remove_segment(segment))
     }
 

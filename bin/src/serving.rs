@@ -96,8 +96,19 @@ struct Bound {
 }
 
 impl Process {
+    /// Serves as a command line, an environment and a configuration file say.
+    pub(crate) fn serve(launch: Launch) -> Result<()> {
+        match Self::of_launch(launch.clone()) {
+            Ok(process) => process.run(),
+            Err(error) => {
+                log_refusal(&launch, &error);
+                Err(error)
+            }
+        }
+    }
+
     /// Returns the process of a command line, an environment and a configuration file.
-    pub(crate) fn of_launch(launch: Launch) -> Result<Self> {
+    fn of_launch(launch: Launch) -> Result<Self> {
         let loaded = launch.load()?;
         loaded.check_start()?;
         let Loaded { databases, mut configs, origins } = loaded;
@@ -147,15 +158,14 @@ impl Process {
         });
         let log = self.named("log", 0, log)?;
         log.install(self.verbosity, self.log_format);
-        let process = std::process::id();
-        system(format_args!("--------- logging started [{process}] --------"));
-        let result = self.run_logged(&log);
-        // The program ends with the error, so the standard output shows it anyway.
-        if let (Err(error), Some(_)) = (&result, &self.log) {
-            tracing::error!("{}", crate::describe(error));
-        }
-        system(format_args!("--------- logging finished [{process}] --------"));
-        result
+        between_marks(|| {
+            let result = self.run_logged(&log);
+            // The program ends with the error, so the standard output shows it anyway.
+            if let (Err(error), Some(_)) = (&result, &self.log) {
+                tracing::error!("{}", crate::describe(error));
+            }
+            result
+        })
     }
 
     fn run_logged(&self, log: &Log) -> Result<()> {
@@ -427,6 +437,30 @@ impl Service {
             tracing::warn!("{warning}");
         }
     }
+}
+
+/// Logs why a server is not started, as a failure after its log was opened is. Needs settings that
+/// name a file for the log.
+fn log_refusal(launch: &Launch, error: &anyhow::Error) {
+    let Some(settings) = launch.of_process() else { return };
+    let Some(path) = &settings.log else { return };
+    // A log that root makes could not be written by that user.
+    if settings.run_as.as_deref().is_some_and(|user| privileges::drop_to(user).is_err()) {
+        return;
+    }
+    // The standard error has the error, and that of the log is not worth more.
+    let Ok(log) = Log::open(Some(path)) else { return };
+    log.install(settings.log_level.unwrap_or_default(), settings.log_format.unwrap_or_default());
+    between_marks(|| tracing::error!("{}", crate::describe(error)));
+}
+
+/// Calls `log` between the lines that begin and end a log.
+fn between_marks<T>(log: impl FnOnce() -> T) -> T {
+    let process = std::process::id();
+    system(format_args!("--------- logging started [{process}] --------"));
+    let result = log();
+    system(format_args!("--------- logging finished [{process}] --------"));
+    result
 }
 
 /// Binds a server to its endpoints, or to the sockets that it inherits.

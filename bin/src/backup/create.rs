@@ -40,7 +40,7 @@ pub(crate) fn create(
 ) -> Result<Created> {
     let made_us = time::now_us();
     let making_copy = Progress::of_time("copying the database").explain(UNCHANGED);
-    let snapshot = source.snapshot(repository.id)?;
+    let snapshot = source.snapshot(&making_copy)?;
     drop(making_copy);
     let path = snapshot.path();
     let failed = || format!("cannot read {}", path.display());

@@ -1,20 +1,26 @@
 //! Source of a backup: a copy of a database, made by its server or from a database that is not
 //! served.
 
-use super::interrupt::TemporaryFolder;
+use super::interrupt::{TemporaryFolder, remove_leftovers};
 use crate::errors::require;
+use crate::transfer::progress::Progress;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use cabinet::Database;
+use cabinet::files::folder_of;
 use cabinet::name::{Kind, Specification};
 use client::Settings;
 use server::CopyPosition;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Most copies for killed backups that a server may still be making.
-const LATE_COPIES_MAX: usize = 16;
+/// Part of the name of a copy between the database's name and the digits.
+const INFIX: &str = ".backup-";
+
+/// Hexadecimal digits at the end of the name of a copy.
+const DIGITS: usize = 16;
 
 /// The database to back up.
 #[derive(Clone, Debug)]
@@ -34,7 +40,11 @@ pub(crate) enum Source {
 }
 
 /// A copy of a database, removed when this is dropped.
-pub(super) struct Snapshot(TemporaryFolder);
+pub(super) struct Snapshot {
+    copy: TemporaryFolder,
+    /// Beginning of the names of all copies of the database.
+    prefix: Vec<u8>,
+}
 
 impl Source {
     /// Returns what the database is called in messages.
@@ -45,26 +55,52 @@ impl Source {
         }
     }
 
-    /// Creates the copy for the repository with this id. The copy left by a killed backup into the
-    /// same repository is removed first.
-    pub(super) fn snapshot(&self, id: u64) -> Result<Snapshot> {
+    /// Creates the copy. Copies that killed backups have left beside it are removed first.
+    pub(super) fn snapshot(&self, progress: &Progress) -> Result<Snapshot> {
         match self {
-            Self::Database(name) => of_database(name, id),
+            Self::Database(name) => of_database(name),
             Self::Server { server, settings, by_way_of } => {
-                of_server(server, settings, by_way_of.as_deref(), id)
+                of_server(server, settings, by_way_of.as_deref(), progress)
             }
         }
     }
 }
 
 impl Snapshot {
-    pub(super) fn path(&self) -> &Path {
-        self.0.path()
+    /// Claims a new name in `folder` for a copy of a database.
+    fn begin(folder: &Path, database: &Path) -> Result<Self> {
+        let name = database.file_name();
+        let name = name.with_context(|| format!("{} is not a database", database.display()))?;
+        let mut prefix = name.to_owned();
+        prefix.push(INFIX);
+        let mut name = prefix.clone();
+        // Each backup has a name of its own: the server may still be making the copy for a killed
+        // one. The first digit is always a letter, see [`is_copy`].
+        let random = RandomState::new().build_hasher().finish() | 0xa << (4 * (DIGITS - 1));
+        name.push(format!("{random:0DIGITS$x}"));
+        let copy = TemporaryFolder::begin(folder.join(name))?;
+        let snapshot = Self { copy, prefix: prefix.into_vec() };
+        snapshot.remove_leftovers();
+        Ok(snapshot)
     }
 
-    /// Removes the copy.
+    /// Removes the copies that earlier backups have left.
+    fn remove_leftovers(&self) {
+        remove_leftovers(
+            folder_of(self.path()),
+            |name| is_copy(name, &self.prefix),
+            |error| eprintln!("tyrant: a copy of an earlier backup is still there: {error:#}"),
+        );
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.copy.path()
+    }
+
+    /// Removes the copy, and those that the server has only now begun for killed backups.
     pub(super) fn remove(self) -> Result<()> {
-        self.0.remove()
+        self.remove_leftovers();
+        self.copy.remove()
     }
 
     /// Returns the position of the copy in the server's update log, if there is one.
@@ -82,32 +118,37 @@ impl Snapshot {
     }
 }
 
-/// Returns the name of the copy, one per repository.
-fn copy_name(database: &Path, id: u64) -> Result<OsString> {
-    let name = database.file_name();
-    let mut name =
-        name.with_context(|| format!("{} is not a database", database.display()))?.to_owned();
-    name.push(format!(".backup-{id:016x}"));
-    Ok(name)
+/// Returns whether a file is named like a copy that begins with `prefix`. A time stamp, with which
+/// a script may name its own copies, has no letter.
+fn is_copy(name: &[u8], prefix: &[u8]) -> bool {
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    name.strip_prefix(prefix).is_some_and(|digits| {
+        digits.len() == DIGITS
+            && digits.iter().all(is_digit)
+            && digits.iter().any(u8::is_ascii_lowercase)
+    })
 }
 
-fn of_database(name: &str, id: u64) -> Result<Snapshot> {
+fn of_database(name: &str) -> Result<Snapshot> {
     let mut specification = Specification::parse(name)?;
     specification.options.create = false;
     let Specification { kind, path, .. } = &specification;
     require(!kind.is_on_memory(), "a database in memory has no files to back up")?;
     let database = Database::open_specification(&specification)
         .with_context(|| format!("cannot open {}", path.display()))?;
-    let copy = TemporaryFolder::begin(path.with_file_name(copy_name(path, id)?))?;
-    database.copy_to(copy.path())?;
-    Ok(Snapshot(copy))
+    let snapshot = Snapshot::begin(folder_of(path), path)?;
+    // A signal does not end the program between the removal of the copy and its last file.
+    let held = snapshot.copy.hold_signals();
+    database.copy_to(snapshot.path())?;
+    drop(held);
+    Ok(snapshot)
 }
 
 fn of_server(
     server: &str,
     settings: &Settings,
     by_way_of: Option<&Path>,
-    id: u64,
+    progress: &Progress,
 ) -> Result<Snapshot> {
     let client = crate::remote::Server::connect(server, settings)?;
     let stat = client.stat()?;
@@ -132,28 +173,23 @@ fn of_server(
             here.parent().map(Path::to_owned).unwrap_or_default()
         }
     };
-    let copy = TemporaryFolder::begin(folder.join(copy_name(database, id)?))?;
-    let path = copy.path().display();
-    let ask = || client.copy(copy.path().as_os_str().as_bytes());
-    let mut copied = ask();
-    for _ in 0..LATE_COPIES_MAX {
-        if copied.is_ok() || !copy.path().exists() {
-            break;
-        }
-        // A copy for a killed backup has ended only now.
-        copy.clear()?;
-        copied = ask();
-    }
+    let snapshot = Snapshot::begin(&folder, database)?;
+    let path = snapshot.path();
+    let ask = || client.copy(path.as_os_str().as_bytes());
+    let copied = snapshot.copy.ask(progress.bar(), ask);
     copied.map_err(|error| {
         let text = client.explain("copy", error.into()).to_string();
         // The message has the server once.
         let text = text.strip_prefix(&client.failure("").to_string()).unwrap_or(&text);
         anyhow!("{server} cannot copy its database for the backup: {}", advised(text, &folder))
     })?;
-    if !copy.path().is_dir() {
-        bail!("{server} has copied its database to {path}, which is not there on this machine");
+    if !path.is_dir() {
+        bail!(
+            "{server} has copied its database to {}, which is not there on this machine",
+            path.display()
+        );
     }
-    Ok(Snapshot(copy))
+    Ok(snapshot)
 }
 
 /// Returns a refusal of a copy with what to do.
@@ -202,6 +238,27 @@ fn ensure_number(text: &str) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_is_told_from_those_of_scripts() {
+        let is_copy = |name: &str| is_copy(name.as_bytes(), b"casket.tch.backup-");
+        assert!(is_copy("casket.tch.backup-03c5389e984be841"));
+        for other in [
+            "casket.tch",
+            "casket.tch.backup-1795264208120034",
+            "casket.tch.backup-03c5389e984be84",
+            "casket.tch.backup-03c5389e984be8411",
+            "casket.tch.backup-before-upgrades",
+            "other.tch.backup-03c5389e984be841",
+        ] {
+            assert!(!is_copy(other), "{other}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        for _ in 0..100 {
+            let snapshot = Snapshot::begin(folder.path(), Path::new("/a/casket.tch")).unwrap();
+            assert!(is_copy(snapshot.path().file_name().unwrap().to_str().unwrap()));
+        }
+    }
 
     #[test]
     fn a_status_line_is_found_by_its_whole_name() {

@@ -34,6 +34,6 @@ pub(super) struct Arguments {
 
 impl Arguments {
     pub(super) fn run(self) -> Result<()> {
-        Process::of_launch(Launch { given: self.settings, file: self.config })?.run()
+        Process::serve(Launch { given: self.settings, file: self.config })
     }
 }

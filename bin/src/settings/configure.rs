@@ -41,6 +41,9 @@ pub(crate) fn host_names<'s>(settings: impl IntoIterator<Item = &'s Settings>) -
 const WRITTEN: [&str; 7] =
     ["admin", "database", "log", "pid", "position-file", "unix", "update-log"];
 
+/// Those of them that are files which a start overwrites or appends to, whatever is in them.
+const WRITTEN_FILES: [&str; 3] = ["log", "pid", "position-file"];
+
 /// Advice for a file of settings of another program.
 pub(super) const OTHER_SETTINGS: &str = "settings are in a file of TOML, which \"tyrant config \
     --defaults\" begins and --config FILE names; docs/coming-from.md has those that take the place of \
@@ -425,11 +428,13 @@ impl Settings {
                 let what = "the path is empty: leave it out, or name one";
                 return Err(wrong(setting.clone(), what));
             }
-            let is_written = |setting: &str| WRITTEN.contains(&setting);
-            let mut others = paths[..index].iter().filter(|(other, _)| is_written(other));
-            if is_written(setting)
-                && let Some((other, _)) = others.find(|(_, other)| is_same(other, path))
-            {
+            let excludes = |one: &str, other: &str| {
+                WRITTEN_FILES.contains(&one) || (WRITTEN.contains(&one) && WRITTEN.contains(&other))
+            };
+            let mut others = paths[..index].iter().filter(|(other, _)| {
+                excludes(setting.as_str(), other.as_str()) || excludes(other.as_str(), setting)
+            });
+            if let Some((other, _)) = others.find(|(_, other)| is_same(other, path)) {
                 let what = format!("{path:?} is that of setting {other} too; choose another");
                 return Err(wrong(setting.clone(), what));
             }

@@ -322,9 +322,19 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Returns warnings about the settings.
+    /// Returns warnings about the settings, and about the certificates that they name.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        self.configs.iter().flat_map(exposure_to_be).collect()
+        let mut warnings: Vec<String> = self.configs.iter().flat_map(exposure_to_be).collect();
+        for tls in self.configs.iter().filter_map(|config| config.tls.as_ref()) {
+            // One that cannot be read was refused.
+            for warning in server::certificate_warnings(&tls.files).unwrap_or_default() {
+                // Databases may have the same certificate.
+                if !warnings.contains(&warning) {
+                    warnings.push(warning);
+                }
+            }
+        }
+        warnings
     }
 
     /// Fails if this user could not start a server with the settings. Makes nothing.
@@ -375,6 +385,31 @@ impl Origins {
 impl Launch {
     /// Reads the file, and returns the settings that are in effect.
     pub(crate) fn load(&self) -> Result<Loaded> {
+        let (databases, origins) = self.read()?;
+        let shares = Shares(databases.len() as u64);
+        let mut configs = Vec::new();
+        for (index, settings) in databases.iter().enumerate() {
+            let failed = |invalid| origins.error(invalid, index);
+            settings.check_paths().map_err(failed)?;
+            configs.push(settings.configure(shares).map_err(failed)?);
+            settings.check_apart_from_admin().map_err(failed)?;
+            for other in &databases[..index] {
+                settings.check_apart_from(other).map_err(failed)?;
+            }
+        }
+        Ok(Loaded { databases, configs, origins })
+    }
+
+    /// Returns the settings of the process, if they can be read and their paths are of use. Others
+    /// may be wrong.
+    pub(crate) fn of_process(&self) -> Option<Settings> {
+        let (databases, _) = self.read().ok()?;
+        let checked = databases.iter().try_for_each(Settings::check_paths);
+        checked.ok().and_then(|()| databases.into_iter().next())
+    }
+
+    /// Reads the file, and returns the settings of each database, with all defaults.
+    fn read(&self) -> Result<(Vec<Settings>, Origins)> {
         let source = self.file.as_deref().map(Source::read).transpose()?;
         if source.is_none() && self.given.folder.is_some() {
             let text = "folder: requires config, the file whose paths it is about";
@@ -405,20 +440,8 @@ impl Launch {
             }
             settings
         };
-        let databases: Vec<Settings> = databases.into_iter().map(whole).collect();
-        let origins = Origins { source, given: self.given.clone() };
-        let shares = Shares(databases.len() as u64);
-        let mut configs = Vec::new();
-        for (index, settings) in databases.iter().enumerate() {
-            let failed = |invalid| origins.error(invalid, index);
-            settings.check_paths().map_err(failed)?;
-            configs.push(settings.configure(shares).map_err(failed)?);
-            settings.check_apart_from_admin().map_err(failed)?;
-            for other in &databases[..index] {
-                settings.check_apart_from(other).map_err(failed)?;
-            }
-        }
-        Ok(Loaded { databases, configs, origins })
+        let databases = databases.into_iter().map(whole).collect();
+        Ok((databases, Origins { source, given: self.given.clone() }))
     }
 }
 

@@ -8,11 +8,13 @@ use client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use tempfile::TempDir;
 
 /// Lets clients copy the database into its own folder.
@@ -592,6 +594,159 @@ fn an_interrupted_backup_removes_its_copy() {
         }
     }
     backups.verify();
+}
+
+/// Proxy of one connection to a server, which passes the request for a copy on only when it is let.
+struct SlowCopies {
+    address: String,
+    /// Paths of the copies that were asked for.
+    asked: Receiver<PathBuf>,
+    let_pass: Sender<()>,
+    /// A message when the server has replied to that request.
+    made: Receiver<()>,
+}
+
+impl SlowCopies {
+    fn before(server: &Server) -> Self {
+        /// Begins the request: its number, and the length of the path.
+        const COPY: [u8; 2] = [0xc8, 0x73];
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let ((ask, asked), (let_pass, passes), (reply, made)) = (channel(), channel(), channel());
+        let mut server = server.connect();
+        std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let (mut replies, mut to_client) =
+                (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let mut buffer = [0; 1 << 16];
+                while let Ok(bytes @ 1..) = replies.read(&mut buffer) {
+                    // The client may have been killed.
+                    let _ = to_client.write_all(&buffer[..bytes]);
+                    let _ = reply.send(());
+                }
+            });
+            let mut buffer = [0; 1 << 16];
+            while let Ok(bytes @ 1..) = client.read(&mut buffer) {
+                let request = &buffer[..bytes];
+                if let Some(rest) = request.strip_prefix(&COPY) {
+                    let path = std::str::from_utf8(&rest[4..]).unwrap();
+                    ask.send(path.into()).unwrap();
+                    passes.recv().unwrap();
+                }
+                server.write_all(request).unwrap();
+            }
+        });
+        Self { address, asked, let_pass, made }
+    }
+
+    /// Starts a backup, and waits until it asks for the copy. Returns the path of that, too.
+    fn begin_backup(&self, repository: &Path) -> (Child, PathBuf) {
+        let child = Command::new(path("tyrant"))
+            .args(["backup", "create", text(repository), "--server", &self.address])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let asked = self.asked.recv().unwrap();
+        (child, asked)
+    }
+
+    /// Lets the server make the copy, and waits until it has replied.
+    fn make_copy(&self) {
+        while self.made.try_recv().is_ok() {}
+        self.let_pass.send(()).unwrap();
+        self.made.recv().unwrap();
+    }
+}
+
+/// Returns the copies for backups in the folder of a server, and their lock files.
+fn copies_of(server: &Server) -> Vec<String> {
+    let entries = fs::read_dir(server.folder.path()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.contains(".backup-")).collect()
+}
+
+#[test]
+fn a_backup_interrupted_before_its_copy_is_made_removes_the_copy() {
+    let server = Server::tyrant("casket.tch", &COPY_HERE);
+    client(&server).put(b"k", b"v").unwrap();
+    let backups = Backups::new();
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let proxy = SlowCopies::before(&server);
+        let (mut child, _) = proxy.begin_backup(&backups.repository());
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        errors.read_line(&mut line).unwrap();
+        assert!(line.starts_with("tyrant: interrupted"), "{line}");
+        proxy.make_copy();
+        assert!(!child.wait().unwrap().success());
+        assert_eq!(copies_of(&server), [""; 0], "{signal:?}");
+        let mut rest = String::new();
+        errors.read_to_string(&mut rest).unwrap();
+        assert!(rest.contains("the repository has the backups that it had"), "{rest}");
+        assert_eq!(rest.lines().count(), 1, "{rest}");
+    }
+}
+
+#[test]
+fn a_copy_made_for_a_killed_backup_is_removed_by_the_next_one_into_any_repository() {
+    let server = Server::tyrant("casket.tch", &COPY_HERE);
+    client(&server).put(b"k", b"v").unwrap();
+    let backups = Backups::new();
+    let proxy = SlowCopies::before(&server);
+    let (mut child, copy) = proxy.begin_backup(&backups.repository());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    proxy.make_copy();
+    assert!(copy.join("manifest").exists());
+    // A copy of a script, and a backup under way.
+    fs::create_dir(server.folder.path().join("casket.tch.backup-1795264208120034")).unwrap();
+    let other = SlowCopies::before(&server);
+    let (mut running, own) = other.begin_backup(&backups.target("other"));
+    let other_copies = SlowCopies::before(&server);
+    let (mut waiting, _) = other_copies.begin_backup(&backups.target("third"));
+    assert!(!copy.exists());
+    other.make_copy();
+    assert!(running.wait().unwrap().success());
+    assert!(!own.exists());
+    other_copies.make_copy();
+    assert!(waiting.wait().unwrap().success());
+    assert_eq!(copies_of(&server), ["casket.tch.backup-1795264208120034"]);
+}
+
+#[test]
+fn a_backup_does_not_meet_the_copy_that_is_still_made_for_a_killed_one() {
+    let server = Server::tyrant("casket.tch", &COPY_HERE);
+    client(&server).put(b"k", b"v").unwrap();
+    let backups = Backups::new();
+    backups.create_of(&server);
+    let (first, second) = (SlowCopies::before(&server), SlowCopies::before(&server));
+    let (mut child, late) = first.begin_backup(&backups.repository());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (mut next, copy) = second.begin_backup(&backups.repository());
+    assert_ne!(late, copy);
+    first.make_copy();
+    assert!(late.join("manifest").exists());
+    second.make_copy();
+    assert!(next.wait().unwrap().success());
+    assert_eq!(copies_of(&server), [""; 0]);
+    backups.verify();
+}
+
+#[test]
+fn a_copy_that_fails_names_its_own_file_also_in_the_log() {
+    let server = Server::tyrant("casket.tch", &["--copy-dir", "/"]);
+    client(&server).put(b"k", b"v").unwrap();
+    let backups = Backups::new();
+    let target = backups.target("none/copy.tch");
+    let error = fail("tyrant", &["copy", text(&target), "--server", &server.address()]);
+    let reason = format!("copy to {}: ", target.display());
+    assert!(error.contains(&reason), "{error}");
+    let line = format!("\tERROR\tcopy: cannot copy the database to {}: {reason}", target.display());
+    assert_eq!(server.log().matches(&line).count(), 1, "{}", server.log());
 }
 
 #[test]

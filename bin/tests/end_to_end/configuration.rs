@@ -197,6 +197,39 @@ fn the_file_of_defaults_is_correct_and_an_incorrect_file_is_an_error_with_its_li
 }
 
 #[test]
+fn a_start_that_is_refused_has_its_reason_in_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tyrant.toml");
+    let log = folder.path().join("log");
+    std::fs::write(folder.path().join("file"), "mine").unwrap();
+    for setting in [
+        // The check before a start finds these.
+        "database = 'none/casket.tch'",
+        "database = 'file/casket.tch'",
+        "database = 'a.tch#mode=w'",
+        "script = 'none.lua'",
+        "pid = 'none/pid'",
+        "update-log = 'file'\nserver-id = 1",
+        // Reading the settings finds these.
+        "tls-cert = 'none.pem'\ntls-key = 'none.pem'",
+        "users = 'none'",
+    ] {
+        let _ = std::fs::remove_file(&log);
+        std::fs::write(&file, format!("log = 'log'\nport = 0\n{setting}\n")).unwrap();
+        let error = fail("tyrant", &["serve", "--config", file.to_str().unwrap()]);
+        let reason = error.strip_prefix("tyrant: ").unwrap();
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        assert_eq!(text.matches(&format!("\tERROR\t{reason}")).count(), 1, "{setting}: {text}");
+        assert_eq!(text.lines().count(), 3, "{setting}: {text}");
+    }
+    // Not into a file that has another use.
+    std::fs::write(&file, "log = 'users'\nusers = 'users'\nport = 0\n").unwrap();
+    std::fs::write(folder.path().join("users"), "").unwrap();
+    fail("tyrant", &["serve", "--config", file.to_str().unwrap()]);
+    assert_eq!(std::fs::read(folder.path().join("users")).unwrap(), b"");
+}
+
+#[test]
 fn the_paths_of_a_file_do_not_depend_on_the_current_folder() {
     let folder = tempfile::tempdir().unwrap();
     let below = folder.path().join("below");

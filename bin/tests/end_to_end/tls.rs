@@ -458,6 +458,40 @@ fn a_servers_certificate_of_an_authority_is_a_warning_until_it_is_replaced() {
 }
 
 #[test]
+fn the_check_of_a_file_warns_of_certificates_as_a_start_does() {
+    let authority = Authority::new();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tyrant.toml");
+    let check = |files: &Files| {
+        let (certificate, key) = (&files.certificate, &files.key);
+        let tls = format!("tls-cert = {certificate:?}\ntls-key = {key:?}\n");
+        let databases = "[[database]]\nname = '*'\nport = 1\n[[database]]\nname = '+'\nport = 2\n";
+        std::fs::write(&file, tls + databases).expect("a file");
+        let output = run("tyrant", &["config", "--check", text(&file)]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).expect("UTF-8")
+    };
+    assert_eq!(check(&authority.server(&["127.0.0.1"])), "");
+    // Both certificates with an end are in one file.
+    type Make<'m> = &'m dyn Fn() -> Files;
+    let cases: [(Make<'_>, &str); 4] = [
+        (&|| authority.own(), "is that of an authority (CA:TRUE), which clients refuse"),
+        (&|| authority.server(&[]), "has neither a host name nor an address (subjectAltName)"),
+        (
+            &|| authority.server_until(&["127.0.0.1"], -3),
+            "has ended 3 days ago, clients refuse it: replace it",
+        ),
+        (&|| authority.server_until(&["127.0.0.1"], 2), "ends in 1 day: replace it, and reload"),
+    ];
+    for (make, expected) in cases {
+        let warnings = check(&make());
+        let begin = format!("{}: warning: the certificate in ", file.display());
+        let of_it = warnings.lines().filter(|line| line.contains(expected));
+        assert_eq!(of_it.filter(|line| line.starts_with(&begin)).count(), 1, "{warnings}");
+    }
+}
+
+#[test]
 fn settings_of_tls_that_cannot_be_in_effect_are_named() {
     let authority = Authority::new();
     let files = authority.server(&["127.0.0.1"]);

@@ -122,6 +122,23 @@ fn a_copy_that_fails_leaves_nothing_and_may_be_made_again() {
     assert!(is_whole(&open(Arc::new(storage), "copy.tch")));
 }
 
+#[test]
+fn the_error_of_a_copy_names_the_file_that_has_failed() {
+    let storage = FaultyStorage::new();
+    let database = fill(&open(Arc::new(storage.clone()), "casket.tch"));
+    let copy = Path::new("copy.tch");
+    let faults = storage.faults();
+    faults.refuse_links.store(true, Ordering::Relaxed);
+    let space = faults.space_bytes.swap(100_000, Ordering::Relaxed);
+    let error = database.copy_to(copy).unwrap_err().to_string();
+    let end = ".log: no storage space; free space on its file system";
+    assert!(error.starts_with("write copy.tch/") && error.ends_with(end), "{error}");
+    faults.space_bytes.store(space, Ordering::Relaxed);
+    faults.fail_reads.store(true, Ordering::Relaxed);
+    let error = database.copy_to(copy).unwrap_err().to_string();
+    assert!(error.starts_with("read casket.tch/"), "{error}");
+}
+
 /// The files as they are when the process is killed, or loses power with all unsynced sectors.
 fn crashed(storage: &FaultyStorage, loses_power: bool) -> FaultyStorage {
     if loses_power { storage.lose_power(|| 1) } else { storage.kill() }

@@ -87,6 +87,7 @@ pub use shared::reload::Reload;
 pub use shared::upgrade::{
     BudgetedBytes, ConnectionUpgrade, Resume, ResumedConnection, UpgradedConnection,
 };
+pub use shared::warnings::certificate_warnings;
 pub use shared::{FunctionStatistics, ScriptMemory};
 pub use store::events::{ChosenEvents, UnknownLetter};
 pub use store::position_file::{CopyPosition, POSITION_FILE};

@@ -3,6 +3,7 @@
 use crate::access::log_limit::LogLimit;
 use arc_swap::ArcSwap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tls::{Error, ServerConfig, ServerFiles, Session};
 
@@ -36,14 +37,9 @@ impl Certificates {
         self.config.load().expires()
     }
 
-    /// Returns whether the present certificate is one of an authority, which clients refuse.
-    pub(crate) fn is_authority(&self) -> bool {
-        self.config.load().is_authority()
-    }
-
-    /// Returns whether the present certificate has no name, without which clients refuse it.
-    pub(crate) fn is_nameless(&self) -> bool {
-        self.config.load().is_nameless()
+    /// Returns what was read last.
+    pub(crate) fn present(&self) -> Arc<ServerConfig> {
+        self.config.load_full()
     }
 
     /// Returns the time in which a handshake must be complete.

@@ -39,7 +39,8 @@ pub(crate) fn copy(shared: &Shared, database: &Store, target: &[u8]) -> Result<(
     let Some(command) = target.strip_prefix(b"@") else {
         let given = Path::new(OsStr::from_bytes(target));
         let path = shared.config.client_paths.new_path("copy to", given)?;
-        return database.copy_to(&path).map(|_| ());
+        let copied = database.copy_to(&path).map(|_| ());
+        return copied.inspect_err(|error| log_failed(&path, error));
     };
     if !shared.config.copy_command || command.is_empty() {
         return Err(Error::Unsupported {
@@ -58,7 +59,9 @@ pub(crate) fn copy(shared: &Shared, database: &Store, target: &[u8]) -> Result<(
             .map_err(|source| failed("run a command to copy", &path, source));
     }
     let for_command = CommandFolder::make(&path)?;
-    let copied_us = database.copy_to(&for_command.snapshot)?.to_string();
+    let copied = database.copy_to(&for_command.snapshot);
+    let copied_us = copied.inspect_err(|error| log_failed(&for_command.snapshot, error))?;
+    let copied_us = copied_us.to_string();
     let called = || -> io::Result<()> {
         let output_path = for_command.folder.join(OUTPUT);
         let output = File::create_new(&output_path)?;
@@ -73,6 +76,11 @@ pub(crate) fn copy(shared: &Shared, database: &Store, target: &[u8]) -> Result<(
         for_command.move_out()
     };
     called().map_err(|source| failed("run a command to copy", &path, source))
+}
+
+/// Logs a copy that has failed. The client may be gone that would tell it.
+fn log_failed(path: &Path, error: &Error) {
+    tracing::error!("copy: cannot copy the database to {}: {error}", path.display());
 }
 
 fn failed(operation: &'static str, path: &Path, source: io::Error) -> Error {

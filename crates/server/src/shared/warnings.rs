@@ -3,6 +3,7 @@
 //! Thread model: one thread looks every [`INTERVAL`], and logs what has begun and what has ended. A
 //! look at a disk may take long, so all others read what that thread has found last.
 
+use crate::Error;
 use crate::shared::Shared;
 use crate::store::gate::WriteCondition;
 use parking_lot::{Condvar, Mutex};
@@ -11,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
+use tls::{ServerConfig, ServerFiles};
 
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_secs(15);
@@ -203,12 +205,24 @@ fn of_certificates(shared: &Shared) -> Vec<Warning> {
     let (Some(tls), Some(certificates)) = (&shared.config.tls, &shared.certificates) else {
         return Vec::new();
     };
-    let file = &tls.files.certificates;
+    of_present(&tls.files.certificates, &certificates.present())
+}
+
+/// Returns what is wrong with the certificates that were read from a file.
+fn of_present(file: &Path, present: &ServerConfig) -> Vec<Warning> {
     let now = SystemTime::now();
-    let end = certificates.expires().and_then(|end| certificate_warning(file, end, now));
-    let authority = certificates.is_authority().then(|| authority_warning(file));
-    let nameless = certificates.is_nameless().then(|| nameless_warning(file));
+    let end = present.expires().and_then(|end| certificate_warning(file, end, now));
+    let authority = present.is_authority().then(|| authority_warning(file));
+    let nameless = present.is_nameless().then(|| nameless_warning(file));
     end.into_iter().chain(authority).chain(nameless).collect()
+}
+
+/// Reads certificates, and returns what a server warns of while it has them: that they have ended
+/// or soon end, or that clients refuse them.
+pub fn certificate_warnings(files: &ServerFiles) -> Result<Vec<String>, Error> {
+    let present = files.read().map_err(Error::Tls)?;
+    let warnings = of_present(&files.certificates, &present);
+    Ok(warnings.into_iter().map(|warning| warning.text).collect())
 }
 
 /// Returns the texts of the warnings about the present certificates of a server.

@@ -479,7 +479,10 @@ impl Store {
         })?;
         if path.is_dir() {
             let position = CopyPosition { timestamp_us: mark.last_us, log: log.identity() };
-            position_file::write_position(path, &position)?;
+            position_file::write_position(path, &position).inspect_err(|_| {
+                // A copy without its position would be taken for one of a server without a log.
+                let _ = std::fs::remove_dir_all(path);
+            })?;
         }
         Ok(mark.now_us)
     }

@@ -8,7 +8,11 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
+
+/// End of an expired certificate, in 2002, in seconds since 1970.
+const EXPIRED_S: u64 = 1_009_843_200;
 
 /// An authority, and a folder for its files.
 pub(crate) struct Authority {
@@ -65,6 +69,13 @@ impl Authority {
         self.certify("expired", names, ExtendedKeyUsagePurpose::ServerAuth, true)
     }
 
+    /// Certifies a server whose certificate ends `days` from now.
+    pub(crate) fn server_until(&self, names: &[&str], days: i64) -> Files {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time");
+        let seconds = now.as_secs().saturating_add_signed(days * 24 * 3600);
+        self.certify_until("until", names, ExtendedKeyUsagePurpose::ServerAuth, Some(seconds))
+    }
+
     /// Certifies a client whose certificate has this common name.
     pub(crate) fn client(&self, user: &str) -> Files {
         self.certify(user, &[], ExtendedKeyUsagePurpose::ClientAuth, false)
@@ -82,14 +93,24 @@ impl Authority {
         purpose: ExtendedKeyUsagePurpose,
         is_expired: bool,
     ) -> Files {
+        self.certify_until(common, names, purpose, is_expired.then_some(EXPIRED_S))
+    }
+
+    fn certify_until(
+        &self,
+        common: &str,
+        names: &[&str],
+        purpose: ExtendedKeyUsagePurpose,
+        seconds: Option<u64>,
+    ) -> Files {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).expect("names");
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, common);
         params.extended_key_usages = vec![purpose];
-        if is_expired {
+        if let Some(seconds) = seconds {
             params.not_before = date_time_ymd(2001, 1, 1);
-            params.not_after = date_time_ymd(2002, 1, 1);
+            params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
         }
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");

@@ -53,7 +53,8 @@ impl Log {
         self.cut_sealed()?;
         self.sync()?;
         let is_new = storage.list(path).is_err();
-        storage.create_dir(path).map_err(|error| error_at("create", path, error))?;
+        let created = storage.create_dir(path).map_err(|error| error_at("create", path, error));
+        created.map_err(of_copy)?;
         let mut snapshot = Snapshot { log: self, storage, path, sealed, made: Vec::new() };
         let filled = snapshot.fill(maintenance);
         if filled.is_err() {
@@ -65,7 +66,7 @@ impl Log {
                 let _ = storage.remove_dir(path);
             }
         }
-        filled
+        filled.map_err(of_copy)
     }
 
     /// Seals the active segment when `barrier` calls its argument. No segment is removed until the
@@ -87,6 +88,17 @@ impl Log {
             // The thread for which `barrier` waited may be waiting for this lock.
             MutexGuard::unlock_fair(maintenance);
         }
+    }
+}
+
+/// Returns the error of a file of a copy. If its file system is full, that of the database may not
+/// be, and no cap of the database is the cause.
+fn of_copy(error: Error) -> Error {
+    match error {
+        Error::NoSpace { path } => {
+            Error::Io { operation: "write", path, source: io::ErrorKind::StorageFull.into() }
+        }
+        other => other,
     }
 }
 
@@ -118,7 +130,7 @@ impl Snapshot<'_> {
             match self.storage.link(&source.from, &source.to) {
                 Ok(()) => self.made.push(source.to.clone()),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    return Err(error_at("link", &source.from, error));
+                    return Err(error_at("create", &source.to, error));
                 }
                 Err(_) => break,
             }
@@ -127,7 +139,7 @@ impl Snapshot<'_> {
         // Copying may take long, so the guard is dropped first.
         drop(maintenance);
         for source in left {
-            self.copy(source).map_err(|error| error_at("copy", &source.from, error))?;
+            self.copy(source)?;
         }
         // The manifest comes last: without it the directory is not a database yet.
         let names = [manifest::SECOND_NAME, manifest::NAME];
@@ -226,19 +238,23 @@ impl Snapshot<'_> {
         Ok(())
     }
 
-    fn copy(&mut self, source: &Source) -> io::Result<()> {
-        let copy = self.storage.open(&source.to, Open::New)?;
+    /// Copies a file. An error names the one of the two files that has failed.
+    fn copy(&mut self, source: &Source) -> Result<()> {
+        let to = &source.to;
+        let failed = |operation: &'static str| move |error| error_at(operation, to, error);
+        let copy = self.storage.open(&source.to, Open::New).map_err(failed("create"))?;
         self.made.push(source.to.clone());
         let mut buffer = vec![0; COPIED_BYTES];
         let mut at = 0;
         loop {
             // Readahead is off by default, because files of a log are read at random.
             source.file.will_read(at, 2 * COPIED_BYTES as u64);
-            let bytes = source.file.read_at(&mut buffer, at)?;
+            let read = source.file.read_at(&mut buffer, at);
+            let bytes = read.map_err(|error| error_at("read", &source.from, error))?;
             if bytes == 0 {
-                return copy.sync();
+                return copy.sync().map_err(failed("sync"));
             }
-            copy.write_at(&buffer[..bytes], at)?;
+            copy.write_at(&buffer[..bytes], at).map_err(failed("write"))?;
             at += bytes as u64;
         }
     }

@@ -447,7 +447,7 @@ mod tests {
     #[test]
     fn every_page_fits_every_size() {
         let readings = readings(
-            "warnings\tthe disk of /var has 3 MiB free: make room, a full disk \
+            "attention\tthe disk of /var has 3 MiB free: make room, a full disk \
              refuses changes; the certificate ends in 3 days\n",
         );
         for (columns, rows) in SIZES {
@@ -521,8 +521,8 @@ mod tests {
 
     #[test]
     fn what_needs_attention_comes_first_and_is_counted_where_it_does_not_fit() {
-        let more = "write_refusal\tno space left on device\nwarnings\tone thing to see to; another \
-             thing; a third thing; a fourth thing\n";
+        let more = "attention\t! changes are refused: no space left on device; one thing to see to; \
+             another thing; a third thing; a fourth thing\n";
         let lines = shown(&readings(more), Choices::default(), 40, 12);
         assert_eq!(lines[1].paint(true).matches("\x1b[1;31m").count(), 2, "{:?}", lines[1]);
         let text = plain(&lines);
@@ -551,7 +551,7 @@ mod tests {
 
     #[test]
     fn a_script_gets_plain_lines_without_histories() {
-        let readings = readings("warnings\tthe disk is full\n");
+        let readings = readings("attention\tthe disk is full\n");
         let history = History::default();
         let content = Content {
             address: "h:1",

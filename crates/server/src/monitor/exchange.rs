@@ -15,6 +15,9 @@ const LINGER_MAX: Duration = Duration::from_secs(1);
 /// Most bytes that are read and ignored meanwhile.
 const LINGER_BYTES_MAX: usize = 16 << 20;
 
+/// Bytes by which a request of another protocol is known, at the latest.
+const PREFIX_BYTES: usize = 32;
+
 /// Policy of a response beside the console: a browser that shows it loads and executes
 /// nothing, in no frame.
 const CONTENT_POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
@@ -147,8 +150,15 @@ pub(super) fn respond(
     answer: impl FnOnce(&Incoming<'_>) -> io::Result<Option<Response>>,
 ) -> io::Result<()> {
     let mut bytes = Vec::new();
+    let mut parsed = 0;
     let response = loop {
-        match head(&bytes) {
+        // A head that arrives byte by byte is not parsed as often.
+        let found = match may_be_told(&bytes, parsed) {
+            true => head(&bytes),
+            false => Parse::Incomplete(bytes.len() + 1),
+        };
+        parsed = bytes.len();
+        match found {
             Parse::Complete(head, length) => {
                 let has_body = head.method != Method::Head;
                 if let Some(foreign) = hosts.refusal(head.addressing()) {
@@ -181,6 +191,22 @@ pub(super) fn respond(
         rest = &rest[sent..];
     }
     end(socket, until)
+}
+
+/// Returns whether more is known of a request than when its first `before` bytes had arrived: a
+/// request of another protocol by its first bytes or its first line, and a head by its end.
+fn may_be_told(bytes: &[u8], before: usize) -> bool {
+    let is_line_end = |at: usize| bytes[at] == b'\n';
+    let ends_head = |at: usize| {
+        let line = bytes[..at].strip_suffix(b"\r").unwrap_or(&bytes[..at]);
+        line.last().is_none_or(|byte| *byte == b'\n')
+    };
+    let is_first = |at: usize| !bytes[..at].contains(&b'\n');
+    bytes.len() <= PREFIX_BYTES
+        || bytes.len() >= MONITOR_HEAD_BYTES_MAX
+        || (before.min(PREFIX_BYTES)..bytes.len())
+            .filter(|at| is_line_end(*at))
+            .any(|at| ends_head(at) || is_first(at))
 }
 
 /// Ends the stream to the client, and waits for a moment until it has closed.
@@ -267,6 +293,23 @@ mod tests {
                 "Content-Security-Policy: default-src 'none'; frame-ancestors 'none'",
             ] {
                 assert!(bytes.contains(&format!("\r\n{header}\r\n")), "{header}: {bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_head_that_arrives_byte_by_byte_is_parsed_a_few_times() {
+        for (line, parsed_max) in [("A: b\r\n", 40), ("A: b\n", 40), ("", 40)] {
+            let filler = if line.is_empty() { "a".repeat(2000) } else { line.repeat(400) };
+            let request = format!("GET / HTTP/1.1\r\nHost: localhost\r\n{filler}");
+            let bytes = request.as_bytes();
+            let parsed = (1..=bytes.len()).filter(|end| may_be_told(&bytes[..*end], end - 1));
+            assert!(parsed.count() <= parsed_max, "{line:?}");
+            let whole = format!("{request}\r\n\r\n");
+            assert!(may_be_told(whole.as_bytes(), whole.len() - 1));
+            // However it is cut, its end is noticed.
+            for before in 0..whole.len() {
+                assert!(may_be_told(whole.as_bytes(), before), "{before}");
             }
         }
     }

@@ -56,7 +56,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// What is asked for.
+/// Subject of a request.
 #[derive(Clone, Debug)]
 pub(super) enum Wanted {
     Changes,

@@ -481,6 +481,38 @@ fn guesses_of_a_password_have_to_wait() {
 }
 
 #[test]
+fn guesses_of_a_password_have_to_wait_for_changes_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = Some(users(&[("ann", "secret")]));
+    let config = Config { users, ..logging(1, folder.path()) };
+    let console = Console::new(start_with(config, memory()));
+    let path = format!("GET /ui/changes?db={}", console.id);
+    // The user who stands for none makes no guess: "logout:-".
+    for _ in 0..20 {
+        let (head, _) = console.ask(&path, "Authorization: Basic bG9nb3V0Oi0=\r\n", b"");
+        assert_eq!(status(&head), "401");
+    }
+    let mut found = Vec::new();
+    for guess in ["MA", "MQ", "Mg", "Mw", "NA", "NQ", "Ng", "Nw"] {
+        let header = format!("Authorization: Basic YW5uOmd1ZXNz{guess}==\r\n");
+        found.push(status(&console.ask(&path, &header, b"").0).to_owned());
+    }
+    assert_eq!(found[0], "401");
+    assert_eq!(found.last().unwrap(), "429");
+}
+
+#[test]
+fn changes_that_are_not_sent_have_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config { mask: "repl".parse().unwrap(), ..logging(1, folder.path()) };
+    let console = Console::new(start_with(config, memory()));
+    let (head, body) = console.ask(&format!("GET /ui/changes?db={}", console.id), "", b"");
+    assert_eq!(status(&head), "403");
+    let body = String::from_utf8(body).unwrap();
+    assert!(body.contains("the server masks repl"), "{body}");
+}
+
+#[test]
 fn a_database_at_a_unix_socket_alone_has_no_records_on_a_port() {
     let folder = tempfile::tempdir().unwrap();
     let endpoint = |name: &str| Endpoint::Unix(folder.path().join(name));
@@ -689,7 +721,10 @@ fn changes_are_sent_as_they_are_made_to_those_with_the_rights() {
     for (headers, expected) in
         [("", "401"), ("Authorization: Basic YW5uOm90aGVy\r\n", "401"), (ANN, "403")]
     {
-        assert_eq!(status(&console.ask(&path, headers, b"").0), expected, "{headers}");
+        let (head, body) = console.ask(&path, headers, b"");
+        let body = String::from_utf8(body).unwrap();
+        assert_eq!(status(&head), expected, "{headers}");
+        assert_eq!(body.contains("right"), expected == "403", "{body}");
     }
     let mut client = console.console.connect();
     client.send(format!("{path} HTTP/1.1\r\nHost: localhost\r\n{bob}\r\n").as_bytes());
@@ -697,9 +732,15 @@ fn changes_are_sent_as_they_are_made_to_those_with_the_rights() {
     while !received.ends_with(b"\r\n\r\n") {
         received.extend(client.read(1));
     }
-    assert!(received.starts_with(b"HTTP/1.1 200 "), "{}", received.escape_ascii());
+    let received = String::from_utf8(received).unwrap();
+    assert_eq!(status(&received), "200");
+    let policy = header(&received, "Content-Security-Policy").unwrap_or_default();
+    assert!(policy.contains("default-src 'none'"), "{received}");
+    assert_eq!(header(&received, "Referrer-Policy"), Some("no-referrer"));
     assert_eq!(status(&console.put("a%20key", bob, &vec![b'v'; 1 << 20])), "201");
     assert_eq!(status(&console.delete("a%20key", bob)), "200");
+    let expiring = format!("{bob}X-TT-XT: 4102444800\r\n");
+    assert_eq!(status(&console.put("b", &expiring, b"v")), "201");
     let mut next = || {
         loop {
             let mut line = Vec::new();
@@ -718,6 +759,8 @@ fn changes_are_sent_as_they_are_made_to_those_with_the_rights() {
     let removed = next();
     assert_eq!((&removed["command"], &removed["key"]), (&"out".into(), &"a%20key".into()));
     assert_eq!(removed["failed"], false);
+    let expiring = next();
+    assert_eq!((&expiring["command"], &expiring["key"]), (&"put".into(), &"b".into()));
 }
 
 #[test]

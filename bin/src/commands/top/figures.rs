@@ -261,6 +261,11 @@ impl<'s> Figures<'s> {
         matters.map(matter).collect()
     }
 
+    /// Returns whether the server tells what needs attention. Older ones do not.
+    pub(super) fn has_attention(&self) -> bool {
+        self.now.text("attention").is_some()
+    }
+
     /// Returns all figures as an object. Numbers have no unit but bytes, seconds, or 1 per second.
     pub(super) fn json(&self) -> Json {
         let mut members = Map::new();
@@ -429,6 +434,9 @@ mod tests {
             ]
         );
         assert!(of("none").is_empty());
+        let has =
+            |stat: &str| Figures::of(&[Reading::new(stat, None)]).expect("figures").has_attention();
+        assert!(has("pid\t1\nattention\tnone\n") && !has("pid\t1\n"));
     }
 
     #[test]

@@ -392,13 +392,14 @@ mod tests {
 
     /// A status and metrics of a server, at a time at which `reads` were requested.
     fn reading(time: u32, reads: u32, more: &str) -> Reading {
+        let none = if more.contains("attention") { "" } else { "attention\tnone\n" };
         let stat = format!(
             "pid\t1\ntime\t{time}\ntype\thash\npath\t/var/lib/tyrant/casket.tch\nru_real\t90061\n\
              ru_user\t{time}\nru_sys\t0\nrnum\t1234567\nsize\t1073741824\nmemrss\t104857600\n\
              curr_connections\t3\nlimit_connections\t65536\nconnections_accepted\t{reads}\n\
              cnt_get\t{reads}\ncnt_get_miss\t0\nbytes_read\t{reads}\nbytes_written\t{reads}\n\
              loop_0_busy_percent\t7\nslow_requests\t2\nsegments\t4\nsyncs\t{reads}\ndead_percent\t12\n\
-             replica_2\taddress=h:1 state=streaming lag_operations=3 lag_seconds=0.5\n{more}"
+             replica_2\taddress=h:1 state=streaming lag_operations=3 lag_seconds=0.5\n{none}{more}"
         );
         let buckets = ["0.0001", "0.001", "+Inf"].map(|end| {
             let name = "tyrant_request_duration_seconds_bucket";
@@ -462,6 +463,14 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn an_older_server_does_not_tell_what_needs_attention() {
+        let readings = [Reading::new("pid\t1\n", None)];
+        let text = plain(&shown(&readings, Choices::default(), 100, 40));
+        assert!(text.contains("the server does not tell what needs attention"), "{text}");
+        assert!(!text.contains("nothing needs attention"), "{text}");
     }
 
     #[test]

@@ -22,6 +22,25 @@ const PREFIX_BYTES: usize = 32;
 /// nothing, in no frame.
 const CONTENT_POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
+/// Policy of a response about records: whatever it is, a browser that shows it loads and executes
+/// nothing.
+const RECORD_POLICY: &str = "default-src 'none'; sandbox; frame-ancestors 'none'";
+
+/// Appends the last headers of a response about records, which has parts of stored values.
+pub(super) fn end_record_headers(bytes: &mut Vec<u8>) {
+    reply::no_sniffing(bytes);
+    reply::no_embedding(bytes);
+    for (name, value) in [
+        ("Content-Security-Policy", RECORD_POLICY),
+        ("Referrer-Policy", "no-referrer"),
+        ("Cache-Control", "no-store"),
+        ("Connection", "close"),
+    ] {
+        reply::header(bytes, name, value);
+    }
+    reply::end_of_headers(bytes);
+}
+
 /// Response to a request.
 pub(super) struct Response {
     status: Status,
@@ -150,14 +169,13 @@ pub(super) fn respond(
     answer: impl FnOnce(&Incoming<'_>) -> io::Result<Option<Response>>,
 ) -> io::Result<()> {
     let mut bytes = Vec::new();
-    let mut parsed = 0;
+    let mut lines = Lines::default();
     let response = loop {
         // A head that arrives byte by byte is not parsed as often.
-        let found = match may_be_told(&bytes, parsed) {
+        let found = match lines.may_tell(&bytes) {
             true => head(&bytes),
             false => Parse::Incomplete(bytes.len() + 1),
         };
-        parsed = bytes.len();
         match found {
             Parse::Complete(head, length) => {
                 let has_body = head.method != Method::Head;
@@ -193,20 +211,32 @@ pub(super) fn respond(
     end(socket, until)
 }
 
-/// Returns whether more is known of a request than when its first `before` bytes had arrived: a
-/// request of another protocol by its first bytes or its first line, and a head by its end.
-fn may_be_told(bytes: &[u8], before: usize) -> bool {
-    let is_line_end = |at: usize| bytes[at] == b'\n';
-    let ends_head = |at: usize| {
-        let line = bytes[..at].strip_suffix(b"\r").unwrap_or(&bytes[..at]);
-        line.last().is_none_or(|byte| *byte == b'\n')
-    };
-    let is_first = |at: usize| !bytes[..at].contains(&b'\n');
-    bytes.len() <= PREFIX_BYTES
-        || bytes.len() >= MONITOR_HEAD_BYTES_MAX
-        || (before.min(PREFIX_BYTES)..bytes.len())
-            .filter(|at| is_line_end(*at))
-            .any(|at| ends_head(at) || is_first(at))
+/// Lines of a request, as far as they have arrived.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lines {
+    /// Bytes whose lines are known.
+    scanned: usize,
+    /// Whether the first one has ended.
+    has_first: bool,
+}
+
+impl Lines {
+    /// Returns whether more is known of a request than by its bytes at the last call: a request of
+    /// another protocol by its first bytes or its first line, and a head by its end.
+    fn may_tell(&mut self, bytes: &[u8]) -> bool {
+        let mut may_tell = bytes.len() <= PREFIX_BYTES || bytes.len() >= MONITOR_HEAD_BYTES_MAX;
+        for at in self.scanned..bytes.len() {
+            if bytes[at] != b'\n' {
+                continue;
+            }
+            let line = bytes[..at].strip_suffix(b"\r").unwrap_or(&bytes[..at]);
+            let ends_head = line.last().is_none_or(|byte| *byte == b'\n');
+            may_tell |= ends_head || !self.has_first;
+            self.has_first = true;
+        }
+        self.scanned = bytes.len();
+        may_tell
+    }
 }
 
 /// Ends the stream to the client, and waits for a moment until it has closed.
@@ -299,17 +329,22 @@ mod tests {
 
     #[test]
     fn a_head_that_arrives_byte_by_byte_is_parsed_a_few_times() {
-        for (line, parsed_max) in [("A: b\r\n", 40), ("A: b\n", 40), ("", 40)] {
-            let filler = if line.is_empty() { "a".repeat(2000) } else { line.repeat(400) };
-            let request = format!("GET / HTTP/1.1\r\nHost: localhost\r\n{filler}");
-            let bytes = request.as_bytes();
-            let parsed = (1..=bytes.len()).filter(|end| may_be_told(&bytes[..*end], end - 1));
-            assert!(parsed.count() <= parsed_max, "{line:?}");
-            let whole = format!("{request}\r\n\r\n");
-            assert!(may_be_told(whole.as_bytes(), whole.len() - 1));
-            // However it is cut, its end is noticed.
-            for before in 0..whole.len() {
-                assert!(may_be_told(whole.as_bytes(), before), "{before}");
+        let long = format!("/ui/record?db=1&key={}", "a".repeat(300));
+        for path in ["/", &long] {
+            for line in ["A: b\r\n", "A: b\n", ""] {
+                let filler = if line.is_empty() { "a".repeat(2000) } else { line.repeat(400) };
+                let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{filler}");
+                let (bytes, mut lines) = (request.as_bytes(), Lines::default());
+                let parsed = (1..=bytes.len()).filter(|end| lines.may_tell(&bytes[..*end]));
+                assert!(parsed.count() <= 40, "{path} {line:?}");
+                let whole = format!("{request}\r\n\r\n");
+                assert!(lines.may_tell(whole.as_bytes()));
+                // However it is cut, its end is noticed.
+                for before in 0..whole.len() {
+                    let mut lines = Lines::default();
+                    lines.may_tell(&whole.as_bytes()[..before]);
+                    assert!(lines.may_tell(whole.as_bytes()), "{before}");
+                }
             }
         }
     }

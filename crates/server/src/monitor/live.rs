@@ -9,17 +9,19 @@
 //! | `/ui/changes?db=ID` | `repl` from now on | `time`, `command`, `key`, `bytes`, `failed` |
 //! | `/ui/copy?db=ID` | `copy` into `copy-dir` | `bytes`, `of`; at the end `path` or `error` |
 //!
-//! Memory of a response: [`BODY_BYTES_MAX`] of a change, whose rest is passed over.
+//! Memory of a response: [`BODY_BYTES_MAX`] of a change, whose rest is passed over here. The sender
+//! of the update log has a change as a whole, twice, as for each replica.
 
-use super::exchange::Incoming;
+use super::exchange::{Incoming, end_record_headers};
+use super::turns::Turn;
 use crate::ClientPaths;
 use crate::shared::Shared;
 use crate::update_log::now_us;
 use cabinet::Kind;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value as Json, json};
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -46,8 +48,14 @@ const SERVER_ID: u32 = 0x7fff_ffff;
 
 /// Reason why there is no response of lines.
 pub(super) enum Failure {
-    Refused(Status, &'static str),
+    Refused(Status, Cow<'static, str>),
     Io(io::Error),
+}
+
+impl Failure {
+    pub(super) fn refused(status: Status, text: impl Into<Cow<'static, str>>) -> Self {
+        Self::Refused(status, text.into())
+    }
 }
 
 impl From<io::Error> for Failure {
@@ -73,12 +81,12 @@ impl Wanted {
     pub(super) fn changes(shared: &Shared) -> Result<Self, Failure> {
         let text = "the server has no update log, whose entries these are: set update-log";
         let log = shared.served.update_log.as_ref();
-        log.map(|_| Self::Changes).ok_or(Failure::Refused(Status::NotImplemented, text))
+        log.map(|_| Self::Changes).ok_or(Failure::refused(Status::NotImplemented, text))
     }
 
     /// Returns a request for a copy of a database, or why there is none.
     pub(super) fn copy(shared: &Shared) -> Result<Self, Failure> {
-        let refused = |text| Err(Failure::Refused(Status::NotImplemented, text));
+        let refused = |text| Err(Failure::refused(Status::NotImplemented, text));
         if shared.remote.is_some() || shared.served.kind.is_some_and(Kind::is_on_memory) {
             return refused("a database without files has no copy");
         }
@@ -111,11 +119,12 @@ pub(super) fn respond(
     incoming: &Incoming<'_>,
     server: UnixStream,
     has_users: bool,
+    turn: &Turn<'_>,
 ) -> Result<(), Failure> {
     server.set_read_timeout(Some(SILENCE_MAX))?;
     server.set_write_timeout(Some(super::MONITOR_EXCHANGE_MAX))?;
     incoming.socket.set_write_timeout(Some(super::MONITOR_EXCHANGE_MAX))?;
-    let session = Session { server, client: incoming.socket };
+    let session = Session { server, turn };
     if has_users {
         session.log_in(&incoming.head)?;
     }
@@ -127,14 +136,14 @@ pub(super) fn respond(
 
 struct Session<'a> {
     server: UnixStream,
-    client: &'a TcpStream,
+    turn: &'a Turn<'a>,
 }
 
 impl Session<'_> {
     fn send(&self, request: &Request<'_>) -> Result<(), Failure> {
         let mut bytes = Vec::new();
-        let too_long = Failure::Refused(Status::BadRequest, "a name or a password is too long");
-        encode(request, &mut bytes).map_err(|_| too_long)?;
+        let too_long = |_| Failure::refused(Status::BadRequest, "a name or a password is too long");
+        encode(request, &mut bytes).map_err(too_long)?;
         Ok((&self.server).write_all(&bytes)?)
     }
 
@@ -147,27 +156,30 @@ impl Session<'_> {
     fn call(&self, function: Function<'_>, arguments: &[&[u8]]) -> Result<(), Failure> {
         let mut strings = StringsBuffer::default();
         for argument in arguments {
-            let too_long = Failure::Refused(Status::BadRequest, "an argument is too long");
-            strings.push(argument).map_err(|_| too_long)?;
+            let too_long = |_| Failure::refused(Status::BadRequest, "an argument is too long");
+            strings.push(argument).map_err(too_long)?;
         }
         self.send(&Request::Misc { function, options: 0, arguments: strings.strings() })
     }
 
     /// Logs in with the name and the password of a request.
     fn log_in(&self, head: &Head<'_>) -> Result<(), Failure> {
-        let refused = || Failure::Refused(Status::Unauthorized, "Unauthorized");
+        let refused = || Failure::refused(Status::Unauthorized, "Unauthorized");
         let credentials = head.header("Authorization").and_then(BasicCredentials::decode);
         let credentials = credentials.ok_or_else(refused)?;
         let (name, password) = credentials.parts();
         self.call(Function::Login, &[name, password])?;
         // The count of the elements follows.
-        match self.receive::<5>() {
-            Ok([0, ..]) => Ok(()),
-            Ok(_) => Err(refused()),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(Failure::Refused(Status::TooManyRequests, "too many logins have failed: wait"))
-            }
-            Err(error) => Err(error.into()),
+        if let [0, ..] = self.receive::<5>()? {
+            return Ok(());
+        }
+        // After a guess that came too soon the server ends the connection.
+        match self.reason() {
+            Err(Failure::Io(error)) if has_ended(&error) => Err(Failure::refused(
+                Status::TooManyRequests,
+                "too many logins have failed, wait a minute",
+            )),
+            _ => Err(refused()),
         }
     }
 
@@ -175,42 +187,41 @@ impl Session<'_> {
     fn begin(&self) -> io::Result<()> {
         let mut bytes = b"HTTP/1.1 200 OK\r\n".to_vec();
         reply::header(&mut bytes, "Content-Type", "application/x-ndjson");
-        reply::no_sniffing(&mut bytes);
-        reply::no_embedding(&mut bytes);
-        for (name, value) in [("Cache-Control", "no-store"), ("Connection", "close")] {
-            reply::header(&mut bytes, name, value);
-        }
-        reply::end_of_headers(&mut bytes);
-        self.write(&bytes)
+        end_record_headers(&mut bytes);
+        self.turn.write(&bytes)
     }
 
     fn line(&self, line: &Json) -> io::Result<()> {
-        self.write(format!("{line}\n").as_bytes())
-    }
-
-    fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut client = self.client;
-        client.write_all(bytes)
+        self.turn.write(format!("{line}\n").as_bytes())
     }
 
     /// Sends the changes from now on, until the client leaves.
     fn changes(&self) -> Result<(), Failure> {
         let timestamp_us = now_us();
+        // Replication itself has no reply for the reason.
+        let from = timestamp_us.to_string();
+        let admission = [wire::replication::ADMISSION, from.as_bytes()];
+        self.call(Function::Replication, &admission)?;
+        if !matches!(self.receive::<5>()?, [0, ..]) {
+            let text = format!("the server does not send its changes: {}", self.reason()?);
+            return Err(Failure::refused(Status::Forbidden, text));
+        }
         self.send(&Request::Replicate { timestamp_us, server_id: SERVER_ID })?;
         match self.receive::<4>() {
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                let text = "the rights read and admin are needed for all changes";
-                return Err(Failure::Refused(Status::Forbidden, text));
+            Err(error) if has_ended(&error) => {
+                let text = "the server does not send its changes: its log has the reason";
+                return Err(Failure::refused(Status::ServiceUnavailable, text));
             }
             Err(error) => return Err(error.into()),
         }
         self.begin()?;
+        self.turn.goes_on();
         loop {
             let [magic] = self.receive()?;
             if magic == wire::update_log::NO_OPERATION {
                 // An empty line tells that there is nothing, and finds out a client that has left.
-                self.write(b"\n")?;
+                self.turn.write(b"\n")?;
                 continue;
             }
             let mut bytes = vec![magic];
@@ -260,7 +271,7 @@ impl Session<'_> {
         self.call(Function::Error, &[])?;
         let [_, count @ ..] = self.receive::<5>()?;
         if u32::from_be_bytes(count) == 0 {
-            return Ok("the copy failed".to_owned());
+            return Ok("it does not tell why".to_owned());
         }
         let bytes = u32::from_be_bytes(self.receive()?);
         let mut text = Vec::new();
@@ -278,9 +289,13 @@ impl Session<'_> {
 fn described(time_us: u64, body: &[u8], body_bytes: usize) -> Json {
     let operation = (body.len() == body_bytes).then(|| Operation::parse(body).ok()).flatten();
     let (command, key) = match &operation {
-        Some(operation) if operation.parts().is_some() => ("transaction", None),
-        Some(operation) => (operation.request.kind().command(), operation.request.name()),
-        None => ("change", Operation::peek_key(body)),
+        Some(operation) if operation.parts().is_some() => ("transaction".into(), None),
+        Some(Operation { request: Request::Misc { function, arguments, .. }, .. }) => {
+            let key = has_key(*function).then(|| arguments.iter().next()).flatten();
+            (String::from_utf8_lossy(function.name()), key)
+        }
+        Some(operation) => (operation.request.kind().command().into(), operation.request.name()),
+        None => ("change".into(), Operation::peek_key(body)),
     };
     let mut encoded = Vec::new();
     let key = key.map(|key| {
@@ -292,6 +307,31 @@ fn described(time_us: u64, body: &[u8], body_bytes: usize) -> Json {
         "time": time_us as f64 / 1e6, "command": command, "key": key, "bytes": body_bytes,
         "failed": failed,
     })
+}
+
+/// Returns whether the first argument of a function is a key, or the first one of several.
+fn has_key(function: Function<'_>) -> bool {
+    use Function as F;
+    matches!(
+        function,
+        F::Put
+            | F::PutKeep
+            | F::PutCat
+            | F::PutDuplicate
+            | F::PutDuplicateBack
+            | F::PutList
+            | F::PutExpiring
+            | F::Out
+            | F::OutList
+            | F::Touch
+            | F::Increment
+    )
+}
+
+/// Returns whether the server has ended the connection.
+fn has_ended(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 /// Returns the size of a file, or of all files in a folder.
@@ -310,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_change_has_its_command_and_its_key() {
-        let of = |request, cut: usize| {
+        let of = |request: Request<'_>, cut: usize| {
             let mut body = Vec::new();
             Operation { request, succeeded: true }.encode(&mut body).expect("a body");
             let line = described(1_500_000, &body[..body.len() - cut], body.len());
@@ -320,5 +360,18 @@ mod tests {
         assert_eq!(of(put(b"1"), 0), (json!("put"), json!("a%20b"), json!(1.5)));
         assert_eq!(of(put(b"12345"), 3), (json!("change"), json!("a%20b"), json!(1.5)));
         assert_eq!(of(Request::Vanish, 0).1, Json::Null);
+        // A record with an expiry, a row of a table and several records.
+        let misc = |function, arguments: &[&[u8]]| {
+            let mut strings = StringsBuffer::default();
+            arguments.iter().for_each(|argument| strings.push(argument).expect("a short one"));
+            let arguments = strings.strings();
+            let (command, key, _) = of(Request::Misc { function, options: 0, arguments }, 0);
+            (command, key)
+        };
+        assert_eq!(misc(Function::Put, &[b"a b", b"1"]), (json!("put"), json!("a%20b")));
+        assert_eq!(misc(Function::OutList, &[b"a", b"b"]), (json!("outlist"), json!("a")));
+        assert_eq!(misc(Function::SetIndex, &[b"c", b"1"]), (json!("setindex"), Json::Null));
+        let unknown = misc(Function::Unknown(b"new"), &[b"c"]);
+        assert_eq!(unknown, (json!("new"), Json::Null));
     }
 }

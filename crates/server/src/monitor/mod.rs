@@ -11,6 +11,7 @@ mod figures;
 mod live;
 mod readiness;
 mod relay;
+mod turns;
 
 use crate::admin::metrics::{Format, Metric, Samples, collect, collect_process, families};
 use crate::admin::server_stats::seconds_since_1970;
@@ -21,7 +22,6 @@ use crate::{Endpoint, Error, Result};
 use exchange::{Incoming, Refusal, Response, respond};
 use figures::Past;
 use parking_lot::{Mutex, RwLock};
-use relay::Relayed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, ioctl_fionbio};
@@ -31,11 +31,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
+use turns::Turns;
 use wire::http::{HostNames, Status};
 use wire::limits::HTTP_HEAD_BYTES_MAX;
 
 pub use readiness::ReadinessLimits;
-pub use relay::MONITOR_RELAYS_MAX;
+pub use turns::MONITOR_RELAYS_MAX;
 
 /// Most connections at the same time. A further one takes the place of the oldest whose request has
 /// not arrived; if all have, it is closed with an error.
@@ -75,8 +76,8 @@ struct State {
     /// Step of the start, until all servers are there.
     starting: Mutex<Option<String>>,
     connections: AtomicUsize,
-    /// Requests about records under way, the oldest first.
-    relays: Mutex<Vec<Relayed>>,
+    /// Requests about records under way.
+    relays: Turns,
     /// Connections whose requests have not arrived, the oldest first.
     silent: Mutex<VecDeque<Arc<TcpStream>>>,
 }
@@ -103,7 +104,7 @@ impl Monitor {
             past: Mutex::default(),
             starting: Mutex::new(Some("the process is starting".to_owned())),
             connections: AtomicUsize::new(0),
-            relays: Mutex::default(),
+            relays: Turns::default(),
             silent: Mutex::default(),
         });
         // If a thread does not start, this ends the ones before.

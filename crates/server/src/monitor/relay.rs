@@ -18,27 +18,23 @@
 //! A stored value is hostile. A browser saves it or shows it as an image of one of [`IMAGES`], and
 //! never as a page.
 
-use super::exchange::{Incoming, Response};
+use super::exchange::{self, Incoming, Response};
 use super::live::{self, Failure, Wanted};
+use super::turns::Turn;
 use super::{MONITOR_EXCHANGE_MAX, State, figures};
 use crate::server::Handle;
 use crate::shared::Shared;
 use cabinet::Kind;
-use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, getpeername};
 use serde_json::json;
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 use wire::http::{BasicCredentials, BodyLength, Head, Method, Status, decode, encode, reply};
 use xxhash_rust::xxh3::xxh3_64;
-
-/// Most requests about records at the same time, so that metrics have connections left.
-pub const MONITOR_RELAYS_MAX: usize = 8;
 
 /// Bytes of a body that are copied at once.
 const PIECE_BYTES: usize = 64 << 10;
@@ -111,9 +107,6 @@ const IMAGES: [&str; 7] = [
     "image/bmp",
     "image/x-icon",
 ];
-
-/// Policy of a response: whatever it is, a browser that shows it loads and executes nothing.
-const POLICY: &str = "default-src 'none'; sandbox; frame-ancestors 'none'";
 
 /// Answer to a request.
 pub(super) enum Answered {
@@ -194,10 +187,7 @@ pub(super) fn answer(state: &State, incoming: &Incoming<'_>) -> io::Result<Answe
         Ok(request) => request,
         Err((status, text)) => return refused(status, text),
     };
-    let Some(_turn) = Turn::take(&state.relays, incoming.socket)? else {
-        return refused(Status::ServiceUnavailable, "too many requests at the same time");
-    };
-    let opened = {
+    let (turn, opened) = {
         // A handle is the owner of a database for a moment.
         let servers = state.servers.read();
         let of_id = |(name, _): &&(String, Handle)| id(name).as_bytes() == &*request.database;
@@ -216,27 +206,39 @@ pub(super) fn answer(state: &State, incoming: &Incoming<'_>) -> io::Result<Answe
             _ => None,
         };
         let has_users = handle.with_shared(|shared| shared.users.is_some()).unwrap_or(true);
-        let wanted = wanted.map(|wanted| wanted.map(|wanted| (wanted, has_users)));
-        match refusal {
-            Some(None) => handle.connect(client.address())?.map(|server| (server, wanted)),
-            Some(Some((status, text))) => return refused(status, text),
-            None => None,
+        if let Some(Some((status, text))) = refusal {
+            return refused(status, text);
         }
+        if wanted.is_some() && has_users && has_no_user(&incoming.head) {
+            return Ok(Answered::Response(unauthorized()));
+        }
+        let wanted = wanted.map(|wanted| wanted.map(|wanted| (wanted, has_users)));
+        // A request that is refused takes no turn from another.
+        let Some(turn) = state.relays.take(incoming.socket)? else {
+            return refused(Status::ServiceUnavailable, "too many requests at the same time");
+        };
+        let server = match refusal {
+            Some(_) => handle.connect(client.address())?,
+            None => None,
+        };
+        (turn, server.map(|server| (server, wanted)))
     };
     let failure = match opened {
-        Some((server, None)) => return request.relay(incoming, server).map(|()| Answered::Sent),
+        Some((server, None)) => {
+            return request.relay(incoming, server, &turn).map(|()| Answered::Sent);
+        }
         Some((server, Some(Ok((wanted, has_users))))) => {
-            match live::respond(&wanted, incoming, server, has_users) {
+            match live::respond(&wanted, incoming, server, has_users, &turn) {
                 Ok(()) => return Ok(Answered::Sent),
                 Err(failure) => failure,
             }
         }
         Some((_, Some(Err(failure)))) => failure,
-        None => Failure::Refused(Status::ServiceUnavailable, "the server takes no connection now"),
+        None => Failure::refused(Status::ServiceUnavailable, "the server takes no connection now"),
     };
     match failure {
         Failure::Refused(Status::Unauthorized, _) => Ok(Answered::Response(unauthorized())),
-        Failure::Refused(status, text) => refused(status, text),
+        Failure::Refused(status, text) => refused(status, &text),
         Failure::Io(error) => Err(error),
     }
 }
@@ -388,46 +390,6 @@ fn is_loopback(host: &[u8]) -> bool {
     name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// A request about records under way.
-pub(super) struct Relayed {
-    client: TcpStream,
-    begun: Instant,
-}
-
-/// Turn of a request among those at the same time.
-struct Turn<'a> {
-    relays: &'a Mutex<Vec<Relayed>>,
-    begun: Instant,
-}
-
-impl<'a> Turn<'a> {
-    /// Takes a turn, or none if too many have one. If the oldest one has had its turn for longer
-    /// than [`MONITOR_EXCHANGE_MAX`], it ends: its client reads slowly, and others wait.
-    fn take(relays: &'a Mutex<Vec<Relayed>>, client: &TcpStream) -> io::Result<Option<Self>> {
-        let mut all = relays.lock();
-        let begun = Instant::now();
-        if all.len() >= MONITOR_RELAYS_MAX {
-            let is_long = begun.saturating_duration_since(all[0].begun) > MONITOR_EXCHANGE_MAX;
-            if !is_long {
-                return Ok(None);
-            }
-            // Its thread ends at the next piece. The client may be gone already.
-            let _ = all.remove(0).client.shutdown(Shutdown::Both);
-        }
-        all.push(Relayed { client: client.try_clone()?, begun });
-        Ok(Some(Self { relays, begun }))
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut all = self.relays.lock();
-        if let Some(place) = all.iter().position(|relayed| relayed.begun == self.begun) {
-            all.remove(place);
-        }
-    }
-}
-
 /// A request for the server of a database.
 struct Request<'a> {
     resource: Resource,
@@ -500,14 +462,19 @@ impl<'a> Request<'a> {
     }
 
     /// Sends the request to the server, and its response to the client.
-    fn relay(&self, incoming: &Incoming<'_>, server: UnixStream) -> io::Result<()> {
+    fn relay(
+        &self,
+        incoming: &Incoming<'_>,
+        server: UnixStream,
+        turn: &Turn<'_>,
+    ) -> io::Result<()> {
         let client = incoming.socket;
         let step_max = Some(MONITOR_EXCHANGE_MAX);
         client.set_read_timeout(step_max)?;
         client.set_write_timeout(step_max)?;
         server.set_write_timeout(step_max)?;
         (&server).write_all(&self.head(&incoming.head))?;
-        self.send_body(incoming, &server)?;
+        self.send_body(incoming, &server, turn)?;
         let mut response = Vec::new();
         let length = loop {
             if let Some(at) = response.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -521,15 +488,15 @@ impl<'a> Request<'a> {
                 0 if response.is_empty() => {
                     let text = "the server has ended the connection";
                     let refusal = Response::text(Status::ServiceUnavailable, text);
-                    return write(client, &refusal.write(self.method != "HEAD"));
+                    return turn.write(&refusal.write(self.method != "HEAD"));
                 }
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 read => response.extend_from_slice(&part[..read]),
             }
         };
         let (head, body) = response.split_at(length);
-        write(client, &self.response_head(head))?;
-        write(client, body)?;
+        turn.write(&self.response_head(head))?;
+        turn.write(body)?;
         let mut piece = vec![0; PIECE_BYTES];
         loop {
             if has_left(client, &server)? {
@@ -537,7 +504,7 @@ impl<'a> Request<'a> {
             }
             match (&server).read(&mut piece)? {
                 0 => return Ok(()),
-                read => write(client, &piece[..read])?,
+                read => turn.write(&piece[..read])?,
             }
         }
     }
@@ -576,9 +543,14 @@ impl<'a> Request<'a> {
     }
 
     /// Sends the body to the server, until that has it or responds.
-    fn send_body(&self, incoming: &Incoming<'_>, mut server: &UnixStream) -> io::Result<()> {
+    fn send_body(
+        &self,
+        incoming: &Incoming<'_>,
+        mut server: &UnixStream,
+        turn: &Turn<'_>,
+    ) -> io::Result<()> {
         if incoming.head.expects_continue && incoming.received.is_empty() && self.body_bytes > 0 {
-            write(incoming.socket, reply::CONTINUE)?;
+            turn.write(reply::CONTINUE)?;
         }
         let received = &incoming.received[..incoming.received.len().min(self.body_bytes)];
         server.write_all(received)?;
@@ -638,17 +610,7 @@ impl<'a> Request<'a> {
         if is_value {
             reply::header(&mut bytes, "Content-Disposition", "attachment");
         }
-        reply::no_sniffing(&mut bytes);
-        reply::no_embedding(&mut bytes);
-        for (name, value) in [
-            ("Content-Security-Policy", POLICY),
-            ("Referrer-Policy", "no-referrer"),
-            ("Cache-Control", "no-store"),
-            ("Connection", "close"),
-        ] {
-            reply::header(&mut bytes, name, value);
-        }
-        reply::end_of_headers(&mut bytes);
+        exchange::end_record_headers(&mut bytes);
         bytes
     }
 }
@@ -676,8 +638,4 @@ fn wait(ends: &mut [PollFd<'_>], time: Option<&Timespec>) -> io::Result<usize> {
             result => return Ok(result?),
         }
     }
-}
-
-fn write(mut client: &TcpStream, bytes: &[u8]) -> io::Result<()> {
-    client.write_all(bytes)
 }

@@ -216,7 +216,12 @@ async function update() {
 }
 
 byId("logout").addEventListener("click", async () => {
-  await logOut();
+  try {
+    await logOut();
+  } catch (error) {
+    fail(error.message);
+    return;
+  }
   // The page forgets what it shows.
   location.hash = "#dashboard";
   location.reload();

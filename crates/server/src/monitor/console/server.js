@@ -45,12 +45,14 @@ export async function lines(response, each) {
   }
 }
 
-// Ends the session: the browser keeps this name in place of the user's.
+// Ends the session: the browser keeps this name in place of the user's. Throws an error if it has
+// not, so that nobody leaves in the belief.
 export function logOut() {
-  return new Promise((resolve) => {
+  return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     request.open("GET", "logout", true, "logout", "-");
-    request.onloadend = resolve;
+    request.onloadend = () => (request.status === 200 ? resolve()
+      : reject(new Error("You are still logged in: the server does not reply. Try again.")));
     request.send();
   });
 }

@@ -76,14 +76,15 @@ export class Chart {
     this.groups = Array.from({ length: lines }, () => this.node.appendChild(drawn("g", {})));
   }
 
-  // Draws lines of values from 0 to 1 of `max`, or of the largest one. A missing value is a gap.
+  // Draws lines of values from 0 to 1 of `max`, or of the largest one. A missing value is a gap,
+  // also one that is null, as in the history of the server.
   // `moments` is how many values fill the width.
   draw(lines, moments, max) {
-    const largest = max ?? Math.max(...lines.flat().filter((value) => value !== undefined), 0);
+    const largest = max ?? Math.max(...lines.flat().filter((value) => value != null), 0);
     lines.forEach((values, line) => {
       const parts = [[]];
       values.forEach((value, index) => {
-        if (value === undefined) {
+        if (value == null) {
           parts.push([]);
           return;
         }

@@ -510,7 +510,7 @@ def log_in(browser):
         expect(card(page, "Back up")).to_contain_text("right")
         assert not list(copies.iterdir())
         page.get_by_role("link", name="Changes").click()
-        expect(page.locator("#failure")).to_contain_text("rights read and admin are needed")
+        expect(page.locator("#failure")).to_contain_text("the user lacks the right admin")
         expect(page.get_by_role("button", name="Go on")).to_be_visible()
         page.context.close()
         follow_changes(browser, server, header)
@@ -576,9 +576,29 @@ def copy(browser, server, copies):
     print("backup: ok")
 
 
+def leave_logins(page):
+    """Has the browser leave each dialog for a name and a password, as a user by Cancel."""
+    session = page.context.new_cdp_session(page)
+
+    def cancel(event):
+        answer = {
+            "requestId": event["requestId"],
+            "authChallengeResponse": {"response": "CancelAuth"},
+        }
+        session.send("Fetch.continueWithAuth", answer)
+
+    def go_on(event):
+        session.send("Fetch.continueRequest", {"requestId": event["requestId"]})
+
+    session.on("Fetch.authRequired", cancel)
+    session.on("Fetch.requestPaused", go_on)
+    session.send("Fetch.enable", {"handleAuthRequests": True})
+
+
 def log_out(browser, server):
     """The browser forgets name and password, which it has kept."""
     page = browser.new_context().new_page()
+    leave_logins(page)
     origin = f"127.0.0.1:{server.admin}/ui/"
     page.goto(f"http://{origin}#records")
     expect(page.locator("#failure")).to_contain_text("Log in", timeout=SHOWN_MS_MAX)
@@ -666,6 +686,22 @@ def processor_share(server):
     return (ticks() - before) / os.sysconf("SC_CLK_TCK") / IDLE_SECONDS
 
 
+def draw_gaps(browser, server):
+    """A value that is missing is a gap in its line, and not 0."""
+    page, _, _ = open_page(browser, server, "wide", "light")
+    drawn = """async () => {
+      const { Chart } = await import("./view.js");
+      const chart = new Chart("line", 1);
+      chart.draw([[1, null, 2, undefined]], 4);
+      const lines = [...chart.node.querySelectorAll("polyline")];
+      return lines.map((line) => line.getAttribute("points"));
+    }"""
+    lines = page.evaluate(drawn)
+    assert lines == ["0.0,22.5 0.0,22.5", "200.0,3.0 200.0,3.0"], lines
+    page.context.close()
+    print("gaps: ok")
+
+
 def lose_and_find(browser, server):
     """A server that ends is said to be gone, and found again by the same page."""
     page, _, _ = open_page(browser, server, "wide", "light")
@@ -733,6 +769,7 @@ def main():
             show_stored_pages(browser, server)
             frame_and_post(browser, server)
             log_in(browser)
+            draw_gaps(browser, server)
             browse_many(browser)
             # A client that goes on could take the port of the server that has ended.
             lose_and_find(browser, server)

@@ -173,8 +173,9 @@ impl Session<'_> {
         if let [0, ..] = self.receive::<5>()? {
             return Ok(());
         }
-        // After a guess that came too soon the server ends the connection.
-        match self.reason() {
+        // After a guess that came too soon the server ends the connection. Otherwise it replies to
+        // a login without a name, which is no guess.
+        match self.call(Function::Login, &[]).and_then(|()| Ok(self.receive::<5>()?)) {
             Err(Failure::Io(error)) if has_ended(&error) => Err(Failure::refused(
                 Status::TooManyRequests,
                 "too many logins have failed, wait a minute",

@@ -16,7 +16,7 @@ const STORES: &[&str] = &["database", "store"];
 /// Methods of a store that neither read nor change records.
 const ALLOWED: &[&str] = &[
     "as_numbered",
-    "check_transaction_key",
+    "check_transaction_keys",
     "commit",
     "commit_mark",
     "has_commits_since",

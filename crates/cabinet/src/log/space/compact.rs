@@ -489,7 +489,8 @@ mod tests {
     use crate::{Change, Engine as _, HashDatabase, Meta, Options, RecordRef};
     use std::path::Path;
 
-    /// An engine that removes emptied segments while one is compacted, as a merge of its index does.
+    /// An engine that removes emptied segments while one is compacted, as a merge of its index
+    /// does.
     struct Merging<'e>(&'e dyn Relocate, &'e Log);
 
     impl Relocate for Merging<'_> {

@@ -79,9 +79,9 @@ impl Log {
         Ok(appended)
     }
 
-    /// Appends records as a batch: after a crash all of them are present, or none. Returns the place
-    /// of each record, and its size in the log in bytes. The last record should be the longest,
-    /// because all must begin within the reach of a [`Location`].
+    /// Appends records as a batch: after a crash all of them are present, or none. Returns the
+    /// place of each record, and its size in the log in bytes. The last record should be the
+    /// longest, because all must begin within the reach of a [`Location`].
     pub(crate) fn append_batch<'r>(
         &self,
         records: &'r mut [Prepared<'_>],

@@ -14,7 +14,7 @@ use wire::redis::{Arguments, ArgumentsIter, Command};
 struct Setting {
     name: &'static str,
     value: &'static str,
-    /// What to set in its place.
+    /// The setting of this server that is meant.
     advice: &'static str,
 }
 

@@ -1,7 +1,5 @@
 //! Console: the files of the page, and who gets them.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
-
 mod support;
 
 use serde_json::json;

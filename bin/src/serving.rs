@@ -275,6 +275,9 @@ impl Process {
             monitor.local_addresses().iter().map(ToString::to_string).collect();
         let shown = if addresses.is_empty() { endpoint.to_string() } else { addresses.join(", ") };
         system(format_args!("serving metrics on {shown}"));
+        if let Some(address) = monitor.local_addresses().first() {
+            system(format_args!("the console is at http://{address}/ui/"));
+        }
         Ok(Some(monitor))
     }
 

@@ -7,16 +7,21 @@ use std::fs;
 use std::process::Command;
 
 /// Looks at the console over live servers, at two widths and in two colours. Leaves screenshots in
-/// the target folder.
-pub(crate) fn run_all(profile: Profile) -> Result<()> {
+/// the target folder. With `pictures` it takes those of the documentation instead.
+pub(crate) fn run_all(profile: Profile, pictures: bool) -> Result<()> {
     requirements::install_programs()?;
     let python = requirements::browser()?;
     let program = std::path::absolute(build(profile)?.join("tyrant"))?;
-    let folder = std::path::absolute(target_folder().join("console"))?;
+    let (script, folder) = match pictures {
+        true => ("pictures.py", workspace().join("docs/pictures")),
+        false => ("console_test.py", std::path::absolute(target_folder().join("console"))?),
+    };
     let databases = tempfile::tempdir().context("no temporary folder")?;
     fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
-    let test = workspace().join("tests/console/console_test.py");
-    run(Command::new(python).arg(test).arg(program).arg(databases.path()).arg(&folder))?;
-    println!("screenshots are in {}", folder.display());
+    let script = workspace().join("tests/console").join(script);
+    let mut command = Command::new(python);
+    command.arg(script).arg(program).arg(databases.path()).arg(&folder);
+    run(command.env("PYTHONDONTWRITEBYTECODE", "1"))?;
+    println!("the pictures are in {}", folder.display());
     Ok(())
 }

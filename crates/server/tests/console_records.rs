@@ -4,11 +4,15 @@
 
 mod support;
 
-use server::{Config, Endpoint, MONITOR_RELAYS_MAX};
+use server::{ClientPaths, Config, Endpoint, MONITOR_RELAYS_MAX};
 use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use support::{
-    Monitored, NAME, Running, config, hash, memory, run, start, start_with, table, users,
+    Monitored, NAME, Running, config, hash, logging, memory, run, start, start_with, table, users,
     users_with, wait_until,
 };
 
@@ -477,6 +481,38 @@ fn guesses_of_a_password_have_to_wait() {
 }
 
 #[test]
+fn guesses_of_a_password_have_to_wait_for_changes_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = Some(users(&[("ann", "secret")]));
+    let config = Config { users, ..logging(1, folder.path()) };
+    let console = Console::new(start_with(config, memory()));
+    let path = format!("GET /ui/changes?db={}", console.id);
+    // The user who stands for none makes no guess: "logout:-".
+    for _ in 0..20 {
+        let (head, _) = console.ask(&path, "Authorization: Basic bG9nb3V0Oi0=\r\n", b"");
+        assert_eq!(status(&head), "401");
+    }
+    let mut found = Vec::new();
+    for guess in ["MA", "MQ", "Mg", "Mw", "NA", "NQ", "Ng", "Nw"] {
+        let header = format!("Authorization: Basic YW5uOmd1ZXNz{guess}==\r\n");
+        found.push(status(&console.ask(&path, &header, b"").0).to_owned());
+    }
+    assert_eq!(found[0], "401");
+    assert_eq!(found.last().unwrap(), "429");
+}
+
+#[test]
+fn changes_that_are_not_sent_have_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config { mask: "repl".parse().unwrap(), ..logging(1, folder.path()) };
+    let console = Console::new(start_with(config, memory()));
+    let (head, body) = console.ask(&format!("GET /ui/changes?db={}", console.id), "", b"");
+    assert_eq!(status(&head), "403");
+    let body = String::from_utf8(body).unwrap();
+    assert!(body.contains("the server masks repl"), "{body}");
+}
+
+#[test]
 fn a_database_at_a_unix_socket_alone_has_no_records_on_a_port() {
     let folder = tempfile::tempdir().unwrap();
     let endpoint = |name: &str| Endpoint::Unix(folder.path().join(name));
@@ -513,4 +549,264 @@ fn a_server_that_has_ended_has_no_records() {
     console.server = other.server;
     let (head, _) = console.get("k", "");
     assert_eq!(status(&head), "503");
+}
+
+#[test]
+fn slow_readers_do_not_stop_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let console = Console::new(start(hash(folder.path())));
+    assert_eq!(status(&console.put("long", "", &vec![b'a'; 24 << 20])), "201");
+    assert_eq!(status(&console.put("k", "", b"v")), "201");
+    let (is_over, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..MONITOR_RELAYS_MAX {
+            let mut socket =
+                TcpStream::connect(console.console.monitor.local_addresses()[0]).unwrap();
+            let request =
+                format!("GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n", console.record("long"));
+            socket.write_all(request.as_bytes()).unwrap();
+            let (is_over, has_ended) = (&is_over, &has_ended);
+            scope.spawn(move || {
+                // Each piece is within the time of a step, the whole is not within minutes.
+                let mut piece = [0; 4096];
+                while !is_over.load(Ordering::Relaxed)
+                    && socket.read(&mut piece).is_ok_and(|n| n > 0)
+                {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                has_ended.store(true, Ordering::Relaxed);
+            });
+        }
+        // On a busy machine one may have ended for another before the first request here.
+        wait_until(|| {
+            status(&console.get("k", "").0) == "503" || has_ended.load(Ordering::Relaxed)
+        });
+        wait_until(|| status(&console.get("k", "").0) == "200");
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_client_that_has_ended_its_side_gets_its_response() {
+    let console = Console::memory();
+    console.put("k", "", b"value");
+    for path in ["/health".to_owned(), console.record("k")] {
+        let mut socket = TcpStream::connect(console.console.monitor.local_addresses()[0]).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        socket.write_all(request.as_bytes()).unwrap();
+        socket.shutdown(Shutdown::Write).unwrap();
+        let mut response = String::new();
+        socket.read_to_string(&mut response).unwrap();
+        assert_eq!(status(&response), "200", "{path}: {response}");
+    }
+}
+
+#[test]
+fn a_client_that_expects_to_continue_is_told_so() {
+    let console = Console::memory();
+    let mut client = console.console.connect();
+    let record = console.record("k");
+    let head = format!(
+        "PUT {record} HTTP/1.1\r\nHost: localhost\r\n{CHANGE}Expect: 100-continue\r\n\
+         Content-Length: 5\r\n\r\n"
+    );
+    client.send(head.as_bytes());
+    let expected = b"HTTP/1.1 100 Continue\r\n\r\n";
+    assert_eq!(client.read(expected.len()), expected);
+    client.send(b"value");
+    assert!(client.read_to_end().starts_with(b"HTTP/1.1 201 "));
+    assert_eq!(console.get("k", "").1, b"value");
+}
+
+#[test]
+fn a_long_key_has_a_record() {
+    let console = Console::memory();
+    let key = "%FF".repeat(60_000);
+    assert_eq!(status(&console.put(&key, "", b"value")), "201");
+    assert_eq!(console.get(&key, "").1, b"value");
+    assert_eq!(status(&console.get(&"%FF".repeat(90_000), "").0), "431");
+}
+
+#[test]
+fn the_unix_socket_is_for_the_user_of_the_server_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admin.sock");
+    let (limits, hosts) = (server::ReadinessLimits::default(), server::HostNames::default());
+    let endpoint = Endpoint::Unix(path.clone());
+    let _monitor = server::Monitor::start(&endpoint, limits, hosts).unwrap();
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn an_old_request_or_one_by_another_name_may_be_that_of_a_proxy() {
+    let console = Console::memory();
+    console.put("k", "", b"secret");
+    let record = console.record("k");
+    for (request, expected) in [
+        (format!("GET {record} HTTP/1.0\r\n\r\n"), "403"),
+        (format!("GET {record} HTTP/1.0\r\nHost: localhost\r\n\r\n"), "403"),
+        (format!("GET {record} HTTP/1.1\r\nHost: 192.0.2.1\r\n\r\n"), "403"),
+        (format!("GET {record} HTTP/1.1\r\nHost: 127.0.0.1:9178\r\n\r\n"), "200"),
+        (format!("GET {record} HTTP/1.1\r\nHost: [::1]:9178\r\n\r\n"), "200"),
+        (format!("GET {record} HTTP/1.1\r\nHost: [::1]\r\n\r\n"), "200"),
+        (format!("GET {record} HTTP/1.1\r\nHost: LOCALHOST:1\r\n\r\n"), "200"),
+        // The page and its figures are for everyone.
+        ("GET /ui/ HTTP/1.0\r\n\r\n".to_owned(), "200"),
+        ("GET /ui/figures HTTP/1.0\r\n\r\n".to_owned(), "200"),
+    ] {
+        let (head, _) = console.console.ask(&request);
+        assert_eq!(status(&head), expected, "{request}");
+    }
+}
+
+#[test]
+fn each_database_has_its_own_names_of_the_host() {
+    let with = |names: &[&str]| {
+        let http_hosts = server::HostNames::of(names.iter().copied());
+        let users = Some(users(&[("ann", "secret")]));
+        start_with(Config { users, http_hosts, ..config() }, memory())
+    };
+    let (one, other) = (with(&["one.example"]), with(&["two.example"]));
+    let endpoint = Endpoint::Tcp { host: Some("127.0.0.1".into()), port: 0 };
+    // The listener has the names of both.
+    let hosts = server::HostNames::of(["one.example", "two.example"]);
+    let limits = server::ReadinessLimits::default();
+    let monitor = server::Monitor::start(&endpoint, limits, hosts).unwrap();
+    monitor.add("one", server::Handle::clone(&one.handle));
+    monitor.add("two", server::Handle::clone(&other.handle));
+    monitor.set_started();
+    let console = Monitored { monitor };
+    let (_, list) = console.get("/ui/databases", "");
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    for (database, host, expected) in [
+        (0, "one.example", "404"),
+        (0, "two.example", "421"),
+        (1, "two.example", "404"),
+        (1, "one.example", "421"),
+        (0, "localhost", "404"),
+        (0, "three.example", "421"),
+    ] {
+        let id = list[database]["id"].as_str().unwrap();
+        let request = format!("GET /ui/record?db={id}&key=k HTTP/1.1\r\nHost: {host}\r\n{ANN}\r\n");
+        assert_eq!(status(&console.ask(request).0), expected, "{database} {host}");
+    }
+}
+
+#[test]
+fn a_browser_forgets_the_user_who_logs_out() {
+    let users = Some(users(&[("ann", "secret")]));
+    let console = Console::new(start_with(Config { users, ..config() }, memory()));
+    // "logout:-".
+    let nobody = "Authorization: Basic bG9nb3V0Oi0=\r\n";
+    for (headers, expected) in [("", "401"), (ANN, "401"), (nobody, "200")] {
+        let (head, _) = console.ask("GET /ui/logout", headers, b"");
+        assert_eq!(status(&head), expected, "{headers}");
+        let realm = header(&console.get("k", "").0, "WWW-Authenticate").map(str::to_owned);
+        if expected == "401" {
+            assert_eq!(header(&head, "WWW-Authenticate").map(str::to_owned), realm);
+        }
+    }
+    // It is no guess of a password.
+    for _ in 0..20 {
+        assert_eq!(status(&console.get("k", nobody).0), "401");
+    }
+    assert_eq!(status(&console.get("k", ANN).0), "404");
+}
+
+#[test]
+fn changes_are_sent_as_they_are_made_to_those_with_the_rights() {
+    let folder = tempfile::tempdir().unwrap();
+    let rights: &[(&str, &[&str])] = &[("ann", &["read"]), ("bob", &["read", "write", "admin"])];
+    let users = Some(users_with(rights));
+    let config = Config { users, ..logging(1, folder.path()) };
+    let console = Console::new(start_with(config, memory()));
+    let bob = "Authorization: Basic Ym9iOnNlY3JldA==\r\n";
+    let path = format!("GET /ui/changes?db={}", console.id);
+    for (headers, expected) in
+        [("", "401"), ("Authorization: Basic YW5uOm90aGVy\r\n", "401"), (ANN, "403")]
+    {
+        let (head, body) = console.ask(&path, headers, b"");
+        let body = String::from_utf8(body).unwrap();
+        assert_eq!(status(&head), expected, "{headers}");
+        assert_eq!(body.contains("right"), expected == "403", "{body}");
+    }
+    let mut client = console.console.connect();
+    client.send(format!("{path} HTTP/1.1\r\nHost: localhost\r\n{bob}\r\n").as_bytes());
+    let mut received = Vec::new();
+    while !received.ends_with(b"\r\n\r\n") {
+        received.extend(client.read(1));
+    }
+    let received = String::from_utf8(received).unwrap();
+    assert_eq!(status(&received), "200");
+    let policy = header(&received, "Content-Security-Policy").unwrap_or_default();
+    assert!(policy.contains("default-src 'none'"), "{received}");
+    assert_eq!(header(&received, "Referrer-Policy"), Some("no-referrer"));
+    assert_eq!(status(&console.put("a%20key", bob, &vec![b'v'; 1 << 20])), "201");
+    assert_eq!(status(&console.delete("a%20key", bob)), "200");
+    let expiring = format!("{bob}X-TT-XT: 4102444800\r\n");
+    assert_eq!(status(&console.put("b", &expiring, b"v")), "201");
+    let mut next = || {
+        loop {
+            let mut line = Vec::new();
+            while !line.ends_with(b"\n") {
+                line.extend(client.read(1));
+            }
+            // An empty line is a heartbeat.
+            if line.len() > 1 {
+                return serde_json::from_slice::<serde_json::Value>(&line).unwrap();
+            }
+        }
+    };
+    let put = next();
+    assert_eq!(put["key"], "a%20key");
+    assert!(put["bytes"].as_u64().unwrap() > 1 << 20, "{put}");
+    let removed = next();
+    assert_eq!((&removed["command"], &removed["key"]), (&"out".into(), &"a%20key".into()));
+    assert_eq!(removed["failed"], false);
+    let expiring = next();
+    assert_eq!((&expiring["command"], &expiring["key"]), (&"put".into(), &"b".into()));
+}
+
+#[test]
+fn changes_need_an_update_log_and_a_copy_needs_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |client_paths, path: &str, expected: &str| {
+        let config = Config { client_paths, ..config() };
+        let console = Console::new(start_with(config, hash(folder.path())));
+        let (head, body) = console.ask(&format!("{path}?db={}", console.id), CHANGE, b"");
+        assert_eq!(status(&head), "501");
+        let body = String::from_utf8(body).unwrap();
+        assert!(body.contains(expected), "{body}");
+    };
+    refused(ClientPaths::None, "GET /ui/changes", "the server has no update log");
+    refused(ClientPaths::None, "POST /ui/copy", "no folder is configured: set copy-dir");
+}
+
+#[test]
+fn a_copy_is_made_in_the_folder_by_those_with_the_right() {
+    let (folder, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let rights: &[(&str, &[&str])] = &[("ann", &["read"]), ("bob", &["read", "write", "admin"])];
+    let users = Some(users_with(rights));
+    let client_paths = ClientPaths::Within(copies.path().to_owned());
+    let config = Config { users, client_paths, ..config() };
+    let console = Console::new(start_with(config, hash(folder.path())));
+    let bob = format!("{CHANGE}Authorization: Basic Ym9iOnNlY3JldA==\r\n");
+    console.put("k", &bob, b"value");
+    let last = |headers: &str| {
+        let (head, body) = console.ask(&format!("POST /ui/copy?db={}", console.id), headers, b"");
+        let body = String::from_utf8(body).unwrap();
+        let last = body.lines().last().unwrap_or_default().to_owned();
+        (status(&head).to_owned(), serde_json::from_str(&last).unwrap_or(serde_json::Value::Null))
+    };
+    assert_eq!(last(&bob.replace("X-Tyrant-Console: 1", "A: b")).0, "403");
+    assert_eq!(last(CHANGE).0, "401");
+    let (_, of_ann) = last(&format!("{CHANGE}{ANN}"));
+    assert!(of_ann["error"].as_str().unwrap().contains("right"), "{of_ann}");
+    assert_eq!(copies.path().read_dir().unwrap().count(), 0);
+    let (_, done) = last(&bob);
+    let path = std::path::PathBuf::from(done["path"].as_str().unwrap());
+    assert!(path.starts_with(copies.path()), "{done}");
+    assert!(done["bytes"].as_u64().unwrap() > 0, "{done}");
+    let copy = cabinet::Options::new().open(&path).unwrap();
+    assert_eq!(copy.get(b"k").unwrap().as_deref(), Some(&b"value"[..]));
 }

@@ -7,7 +7,6 @@ use super::metrics::{Metrics, Times, Wanted};
 use crate::commands::replicas::{own_lag, replicas_of};
 use crate::output::value_of;
 use crate::paint::Tone;
-use crate::plural::counted;
 use serde_json::{Map, Value as Json};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -134,13 +133,6 @@ impl<'s> Figures<'s> {
         rates.flatten().reduce(|sum, rate| sum + rate)
     }
 
-    /// Returns how much a count has grown since the first reading, and that time in seconds.
-    fn growth(&self, name: &str) -> Option<(u64, f64)> {
-        let growth = self.now.number(name)? - self.early?.number(name)?;
-        let seconds = seconds_between(self.early?, self.now)?;
-        (growth > 0.0).then_some((growth as u64, seconds))
-    }
-
     /// Returns the requests by their kinds: those of the metrics, or else of Tokyo Tyrant's counts.
     pub(super) fn kinds(&self) -> Vec<Kind> {
         let Some(metrics) = &self.now.metrics else {
@@ -258,50 +250,20 @@ impl<'s> Figures<'s> {
         replicas.map(|one| (one.id.to_owned(), one.address().to_owned(), one.lag())).collect()
     }
 
-    /// Returns what needs attention, the most urgent first.
+    /// Returns what needs attention, the most urgent first, as the server has found it.
     pub(super) fn attention(&self) -> Vec<(Tone, String)> {
-        let now = self.now;
-        let mut found = Vec::new();
-        let mut add = |tone, text: String| found.push((tone, text));
-        match now.text("write_refusal") {
-            Some(refusal) => add(Tone::Bad, format!("changes are refused: {refusal}")),
-            None if now.text("semi_sync_state") == Some("refusing") => {
-                add(Tone::Bad, "changes are refused: replicas are missing".to_owned());
-            }
-            // A replica is read-only as a rule.
-            None if now.metric("tyrant_writable", &[]) == Some(0.0)
-                && now.text("mhost").is_none() =>
-            {
-                add(Tone::Bad, "clients cannot write to this database".to_owned());
-            }
-            None => {}
-        }
-        let damages = ["damages", "damaged_segments", "damaged_records"];
-        let damages = damages.iter().filter_map(|name| now.number(name)).fold(0.0, f64::max);
-        let damages = now.metric("tyrant_scrub_damages", &[]).unwrap_or(0.0).max(damages);
-        if damages > 0.0 {
-            let places = counted(damages, "DAMAGED place", "DAMAGED places");
-            add(Tone::Bad, format!("{places}: run \"tyrant check\""));
-        }
-        if now.metric("tyrant_replication_following", &[]) == Some(0.0)
-            && let Some((master, lag)) = self.follows()
-        {
-            add(Tone::Bad, format!("does not follow its master {master} now: {lag}"));
-        }
-        for warning in now.warnings().into_iter().flat_map(|all| all.split("; ")) {
-            add(Tone::Warning, warning.to_owned());
-        }
-        for (name, one, many) in [
-            ("auth_errors", "login failed", "logins failed"),
-            ("rejected_connections", "connection was rejected", "connections were rejected"),
-            ("slow_requests", "slow request", "slow requests"),
-        ] {
-            if let Some((count, seconds)) = self.growth(name) {
-                let what = counted(count, one, many);
-                add(Tone::Warning, format!("{what} in the last {seconds:.0} s"));
-            }
-        }
-        found
+        let all = self.now.text("attention").filter(|all| *all != "none");
+        let matters = all.into_iter().flat_map(|all| all.split("; "));
+        let matter = |text: &str| match text.strip_prefix("! ") {
+            Some(text) => (Tone::Bad, text.to_owned()),
+            None => (Tone::Warning, text.to_owned()),
+        };
+        matters.map(matter).collect()
+    }
+
+    /// Returns whether the server tells what needs attention. Older ones do not.
+    pub(super) fn has_attention(&self) -> bool {
+        self.now.text("attention").is_some()
     }
 
     /// Returns all figures as an object. Numbers have no unit but bytes, seconds, or 1 per second.
@@ -404,12 +366,11 @@ mod tests {
     use super::*;
 
     const BEFORE: &str = "pid\t1\ntime\t100.0\ntype\thash\nru_user\t1.0\nru_sys\t0.5\nru_real\t90.0\n\
-        rnum\t5\ncnt_get\t100\ncnt_get_miss\t10\ncnt_put\t7\ncnt_out\t0\nbytes_read\t1000\n\
-        auth_errors\t2\n";
+        rnum\t5\ncnt_get\t100\ncnt_get_miss\t10\ncnt_put\t7\ncnt_out\t0\nbytes_read\t1000\n";
     const NOW: &str = "pid\t1\ntime\t102.0\ntype\thash\nru_user\t2.0\nru_sys\t0.5\nru_real\t92.0\n\
         rnum\t5\ncnt_get\t300\ncnt_get_miss\t60\ncnt_put\t9\ncnt_out\t0\nbytes_read\t5096\n\
         loop_0_busy_percent\t7\nreplica_2\taddress=h:1 state=streaming\nlimit_bytes\t0\n\
-        warnings\tthe disk is full; the certificate ends\nauth_errors\t5\n";
+        warnings\tthe disk is full; the certificate ends\n";
 
     fn reading(stat: &str, reads: u32) -> Reading {
         let metrics = format!(
@@ -460,33 +421,22 @@ mod tests {
     }
 
     #[test]
-    fn attention_begins_with_what_is_worst() {
-        let worse = format!("{NOW}write_refusal\tno space left\ndamages\t2\n");
-        let readings = [Reading::new(BEFORE, None), Reading::new(&worse, None)];
-        let found = Figures::of(&readings).expect("figures").attention();
-        let texts: Vec<&str> = found.iter().map(|(_, text)| text.as_str()).collect();
+    fn attention_is_the_list_of_the_server() {
+        let of = |text: &str| {
+            let readings = [Reading::new(&format!("pid\t1\nattention\t{text}\n"), None)];
+            Figures::of(&readings).expect("figures").attention()
+        };
         assert_eq!(
-            texts,
+            of("! changes are refused: no space left; the certificate ends"),
             [
-                "changes are refused: no space left",
-                "2 DAMAGED places: run \"tyrant check\"",
-                "the disk is full",
-                "the certificate ends",
-                "3 logins failed in the last 2 s",
+                (Tone::Bad, "changes are refused: no space left".to_owned()),
+                (Tone::Warning, "the certificate ends".to_owned()),
             ]
         );
-        assert_eq!((found[0].0, found[2].0), (Tone::Bad, Tone::Warning));
-        let readings = [Reading::new("pid\t1\nwarnings\tnone\n", None)];
-        assert!(Figures::of(&readings).expect("figures").attention().is_empty());
-    }
-
-    #[test]
-    fn only_a_master_that_clients_cannot_write_to_needs_attention() {
-        let metrics = "tyrant_writable{database=\"a\"} 0\n";
-        for (stat, expected) in [("pid\t1\n", 1), ("pid\t1\nmhost\th\nmport\t1\n", 0)] {
-            let readings = [Reading::new(stat, Some(metrics))];
-            assert_eq!(Figures::of(&readings).expect("figures").attention().len(), expected);
-        }
+        assert!(of("none").is_empty());
+        let has =
+            |stat: &str| Figures::of(&[Reading::new(stat, None)]).expect("figures").has_attention();
+        assert!(has("pid\t1\nattention\tnone\n") && !has("pid\t1\n"));
     }
 
     #[test]

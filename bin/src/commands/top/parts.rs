@@ -29,9 +29,18 @@ const AFTER_NARROW_BAR: usize = 18;
 const FILLING: f64 = 0.8;
 const NEARLY_FULL: f64 = 0.95;
 
-/// Returns what needs attention, at most `rows` lines, or that nothing does.
+/// Returns what needs attention, at most `rows` lines, or that nothing does. An older server does
+/// not tell.
 pub(super) fn attention_lines(figures: &Figures<'_>, form: Form, rows: usize) -> Vec<Line> {
     let found = figures.attention();
+    if !figures.has_attention() {
+        let text = "the server does not tell what needs attention: it is older than this program";
+        if !form.is_live {
+            return vec![labelled("attention").with(Tone::Plain, text)];
+        }
+        let lines = wrapped(text, form.columns.max(10)).into_iter().take(rows);
+        return lines.map(|line| Line::of(Tone::Warning, line)).collect();
+    }
     if found.is_empty() {
         let text = "nothing needs attention";
         return vec![match form.is_live {

@@ -392,13 +392,14 @@ mod tests {
 
     /// A status and metrics of a server, at a time at which `reads` were requested.
     fn reading(time: u32, reads: u32, more: &str) -> Reading {
+        let none = if more.contains("attention") { "" } else { "attention\tnone\n" };
         let stat = format!(
             "pid\t1\ntime\t{time}\ntype\thash\npath\t/var/lib/tyrant/casket.tch\nru_real\t90061\n\
              ru_user\t{time}\nru_sys\t0\nrnum\t1234567\nsize\t1073741824\nmemrss\t104857600\n\
              curr_connections\t3\nlimit_connections\t65536\nconnections_accepted\t{reads}\n\
              cnt_get\t{reads}\ncnt_get_miss\t0\nbytes_read\t{reads}\nbytes_written\t{reads}\n\
              loop_0_busy_percent\t7\nslow_requests\t2\nsegments\t4\nsyncs\t{reads}\ndead_percent\t12\n\
-             replica_2\taddress=h:1 state=streaming lag_operations=3 lag_seconds=0.5\n{more}"
+             replica_2\taddress=h:1 state=streaming lag_operations=3 lag_seconds=0.5\n{none}{more}"
         );
         let buckets = ["0.0001", "0.001", "+Inf"].map(|end| {
             let name = "tyrant_request_duration_seconds_bucket";
@@ -447,7 +448,7 @@ mod tests {
     #[test]
     fn every_page_fits_every_size() {
         let readings = readings(
-            "warnings\tthe disk of /var has 3 MiB free: make room, a full disk \
+            "attention\tthe disk of /var has 3 MiB free: make room, a full disk \
              refuses changes; the certificate ends in 3 days\n",
         );
         for (columns, rows) in SIZES {
@@ -462,6 +463,14 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn an_older_server_does_not_tell_what_needs_attention() {
+        let readings = [Reading::new("pid\t1\n", None)];
+        let text = plain(&shown(&readings, Choices::default(), 100, 40));
+        assert!(text.contains("the server does not tell what needs attention"), "{text}");
+        assert!(!text.contains("nothing needs attention"), "{text}");
     }
 
     #[test]
@@ -521,8 +530,8 @@ mod tests {
 
     #[test]
     fn what_needs_attention_comes_first_and_is_counted_where_it_does_not_fit() {
-        let more = "write_refusal\tno space left on device\nwarnings\tone thing to see to; another \
-             thing; a third thing; a fourth thing\n";
+        let more = "attention\t! changes are refused: no space left on device; one thing to see to; \
+             another thing; a third thing; a fourth thing\n";
         let lines = shown(&readings(more), Choices::default(), 40, 12);
         assert_eq!(lines[1].paint(true).matches("\x1b[1;31m").count(), 2, "{:?}", lines[1]);
         let text = plain(&lines);
@@ -551,7 +560,7 @@ mod tests {
 
     #[test]
     fn a_script_gets_plain_lines_without_histories() {
-        let readings = readings("warnings\tthe disk is full\n");
+        let readings = readings("attention\tthe disk is full\n");
         let history = History::default();
         let content = Content {
             address: "h:1",

@@ -1,5 +1,6 @@
 //! Server stats: names and values that each protocol shows in its own form.
 
+use super::attention;
 use super::metrics::{Format, Samples, collect, collect_process};
 use crate::Dialect;
 use crate::counters::Count;
@@ -152,6 +153,7 @@ pub(crate) fn further_stats(
     let warnings: Vec<&str> = found.warnings.iter().map(|warning| &*warning.text).collect();
     let warnings = if warnings.is_empty() { "none".to_owned() } else { warnings.join("; ") };
     stats.push(("warnings".to_owned(), warnings));
+    stats.push(("attention".to_owned(), attention::line(shared)));
     stats.extend(shared.replication.stats(shared.served.update_log.as_deref()));
     stats.extend(shared.scrub.stats());
     if let Some(scripts) = shared.scripts.get().and_then(Weak::upgrade) {

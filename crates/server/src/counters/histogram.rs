@@ -63,6 +63,38 @@ impl HistogramTotal {
         bounds.zip(self.buckets)
     }
 
+    /// Adds the times of another one.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (sum, count) in self.buckets.iter_mut().zip(other.buckets) {
+            *sum += count;
+        }
+        self.seconds += other.seconds;
+    }
+
+    /// Returns the times that are not in an earlier one.
+    pub(crate) fn without(mut self, earlier: &Self) -> Self {
+        for (sum, count) in self.buckets.iter_mut().zip(earlier.buckets) {
+            *sum = sum.saturating_sub(count);
+        }
+        self.seconds -= earlier.seconds;
+        self
+    }
+
+    /// Returns the time below which a share of the times is, interpolated within its bucket. Times
+    /// above all bounds count as the last bound.
+    pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
+        let wanted = share * self.count() as f64;
+        let (mut from, mut below) = (0.0, 0);
+        for (bound, count) in self.buckets() {
+            let next = below + count;
+            if count > 0 && next as f64 >= wanted {
+                return Some(from + (bound - from) * (wanted - below as f64) / count as f64);
+            }
+            (from, below) = (bound, next);
+        }
+        (self.count() > 0).then_some(from)
+    }
+
     /// Returns the number of times.
     pub(crate) fn count(&self) -> u64 {
         self.buckets.iter().sum()
@@ -92,6 +124,27 @@ mod tests {
         let bounds: Vec<f64> =
             HistogramTotal::default().buckets().map(|(bound, _)| bound).collect();
         assert_eq!((bounds[0], bounds[1], bounds[BOUNDS - 1]), (1e-6, 2e-6, 8.388_608));
+    }
+
+    #[test]
+    fn a_quantile_is_between_the_bounds_of_its_bucket() {
+        let histogram = Histogram::default();
+        let total = || {
+            let mut total = HistogramTotal::default();
+            histogram.add_to(&mut total);
+            total
+        };
+        assert_eq!(total().quantile(0.5), None);
+        histogram.add(Duration::from_micros(3), 4);
+        let before = total();
+        assert!(before.quantile(0.5).is_some_and(|middle| (middle - 3e-6).abs() < 1e-9));
+        histogram.add(Duration::from_micros(1), 10);
+        assert_eq!(total().without(&before).quantile(1.0), Some(1e-6));
+        let mut both = total();
+        both.add(&before);
+        assert_eq!(both.count(), 18);
+        histogram.add(Duration::from_secs(100), 1000);
+        assert_eq!(total().quantile(0.5), Some(8.388_608));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Console: a page for a browser that shows metrics and records, from files of the program.
 //!
-//! The page asks `/metrics`, `/ready` and `/slow` for its figures, and the [relay](super::relay)
-//! for records. It loads nothing from elsewhere, has no script within a page, and addresses
+//! The page asks for the [figures](super::figures) of the server, and the [relay](super::relay) for
+//! records. It loads nothing from elsewhere, has no script within a page, and addresses
 //! everything relative to itself, so that it also works behind a proxy under a path.
 
 use super::exchange::Response;
@@ -20,17 +20,16 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Names, media types and contents of the files. The first one is the page.
-const FILES: [(&[u8], &str, &[u8]); 12] = [
+const FILES: [(&[u8], &str, &[u8]); 11] = [
     (b"", HTML, include_bytes!("console/index.html")),
     (b"style.css", "text/css; charset=utf-8", include_bytes!("console/style.css")),
     (b"icon.svg", "image/svg+xml", include_bytes!("console/icon.svg")),
     (b"main.js", SCRIPT, include_bytes!("console/main.js")),
     (b"actions.js", SCRIPT, include_bytes!("console/actions.js")),
+    (b"changes.js", SCRIPT, include_bytes!("console/changes.js")),
     (b"cards.js", SCRIPT, include_bytes!("console/cards.js")),
-    (b"metrics.js", SCRIPT, include_bytes!("console/metrics.js")),
     (b"records.js", SCRIPT, include_bytes!("console/records.js")),
     (b"server.js", SCRIPT, include_bytes!("console/server.js")),
-    (b"units.js", SCRIPT, include_bytes!("console/units.js")),
     (b"values.js", SCRIPT, include_bytes!("console/values.js")),
     (b"view.js", SCRIPT, include_bytes!("console/view.js")),
 ];

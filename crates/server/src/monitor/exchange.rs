@@ -15,9 +15,31 @@ const LINGER_MAX: Duration = Duration::from_secs(1);
 /// Most bytes that are read and ignored meanwhile.
 const LINGER_BYTES_MAX: usize = 16 << 20;
 
+/// Bytes by which a request of another protocol is known, at the latest.
+const PREFIX_BYTES: usize = 32;
+
 /// Policy of a response beside the console: a browser that shows it loads and executes
 /// nothing, in no frame.
 const CONTENT_POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
+
+/// Policy of a response about records: whatever it is, a browser that shows it loads and executes
+/// nothing.
+const RECORD_POLICY: &str = "default-src 'none'; sandbox; frame-ancestors 'none'";
+
+/// Appends the last headers of a response about records, which has parts of stored values.
+pub(super) fn end_record_headers(bytes: &mut Vec<u8>) {
+    reply::no_sniffing(bytes);
+    reply::no_embedding(bytes);
+    for (name, value) in [
+        ("Content-Security-Policy", RECORD_POLICY),
+        ("Referrer-Policy", "no-referrer"),
+        ("Cache-Control", "no-store"),
+        ("Connection", "close"),
+    ] {
+        reply::header(bytes, name, value);
+    }
+    reply::end_of_headers(bytes);
+}
 
 /// Response to a request.
 pub(super) struct Response {
@@ -147,8 +169,14 @@ pub(super) fn respond(
     answer: impl FnOnce(&Incoming<'_>) -> io::Result<Option<Response>>,
 ) -> io::Result<()> {
     let mut bytes = Vec::new();
+    let mut lines = Lines::default();
     let response = loop {
-        match head(&bytes) {
+        // A head that arrives byte by byte is not parsed as often.
+        let found = match lines.may_tell(&bytes) {
+            true => head(&bytes),
+            false => Parse::Incomplete(bytes.len() + 1),
+        };
+        match found {
             Parse::Complete(head, length) => {
                 let has_body = head.method != Method::Head;
                 if let Some(foreign) = hosts.refusal(head.addressing()) {
@@ -181,6 +209,34 @@ pub(super) fn respond(
         rest = &rest[sent..];
     }
     end(socket, until)
+}
+
+/// Lines of a request, as far as they have arrived.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lines {
+    /// Bytes whose lines are known.
+    scanned: usize,
+    /// Whether the first one has ended.
+    has_first: bool,
+}
+
+impl Lines {
+    /// Returns whether more is known of a request than by its bytes at the last call: a request of
+    /// another protocol by its first bytes or its first line, and a head by its end.
+    fn may_tell(&mut self, bytes: &[u8]) -> bool {
+        let mut may_tell = bytes.len() <= PREFIX_BYTES || bytes.len() >= MONITOR_HEAD_BYTES_MAX;
+        for at in self.scanned..bytes.len() {
+            if bytes[at] != b'\n' {
+                continue;
+            }
+            let line = bytes[..at].strip_suffix(b"\r").unwrap_or(&bytes[..at]);
+            let ends_head = line.last().is_none_or(|byte| *byte == b'\n');
+            may_tell |= ends_head || !self.has_first;
+            self.has_first = true;
+        }
+        self.scanned = bytes.len();
+        may_tell
+    }
 }
 
 /// Ends the stream to the client, and waits for a moment until it has closed.
@@ -267,6 +323,28 @@ mod tests {
                 "Content-Security-Policy: default-src 'none'; frame-ancestors 'none'",
             ] {
                 assert!(bytes.contains(&format!("\r\n{header}\r\n")), "{header}: {bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_head_that_arrives_byte_by_byte_is_parsed_a_few_times() {
+        let long = format!("/ui/record?db=1&key={}", "a".repeat(300));
+        for path in ["/", &long] {
+            for line in ["A: b\r\n", "A: b\n", ""] {
+                let filler = if line.is_empty() { "a".repeat(2000) } else { line.repeat(400) };
+                let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{filler}");
+                let (bytes, mut lines) = (request.as_bytes(), Lines::default());
+                let parsed = (1..=bytes.len()).filter(|end| lines.may_tell(&bytes[..*end]));
+                assert!(parsed.count() <= 40, "{path} {line:?}");
+                let whole = format!("{request}\r\n\r\n");
+                assert!(lines.may_tell(whole.as_bytes()));
+                // However it is cut, its end is noticed.
+                for before in 0..whole.len() {
+                    let mut lines = Lines::default();
+                    lines.may_tell(&whole.as_bytes()[..before]);
+                    assert!(lines.may_tell(whole.as_bytes()), "{before}");
+                }
             }
         }
     }

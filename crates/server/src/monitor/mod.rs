@@ -1,35 +1,42 @@
 //! Monitor: an HTTP listener of its own for metrics, health, readiness and the console.
 //!
-//! Thread model: one thread accepts, and each connection has a thread until its one response is
-//! sent, [`MONITOR_CONNECTIONS_MAX`] at most. None of them is an event loop, so the monitor answers
-//! while all loops are busy, and also before the databases are open.
+//! Thread model: one thread accepts, one takes the figures of the dashboard, and each connection
+//! has a thread until its one response is sent, [`MONITOR_CONNECTIONS_MAX`] at most. None is an
+//! event loop, so the monitor answers while all loops are busy, and also before the databases are
+//! open.
 
 mod console;
 mod exchange;
+mod figures;
+mod live;
 mod readiness;
 mod relay;
+mod turns;
 
 use crate::admin::metrics::{Format, Metric, Samples, collect, collect_process, families};
+use crate::admin::server_stats::seconds_since_1970;
 use crate::net::listener::{Beginning, Listener};
 use crate::ops::stop_signal::StopSignal;
 use crate::server::Handle;
 use crate::{Endpoint, Error, Result};
 use exchange::{Incoming, Refusal, Response, respond};
+use figures::Past;
 use parking_lot::{Mutex, RwLock};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, ioctl_fionbio};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
+use turns::Turns;
 use wire::http::{HostNames, Status};
 use wire::limits::HTTP_HEAD_BYTES_MAX;
 
 pub use readiness::ReadinessLimits;
-pub use relay::MONITOR_RELAYS_MAX;
+pub use turns::MONITOR_RELAYS_MAX;
 
 /// Most connections at the same time. A further one takes the place of the oldest whose request has
 /// not arrived; if all have, it is closed with an error.
@@ -41,6 +48,10 @@ pub const MONITOR_EXCHANGE_MAX: Duration = Duration::from_secs(10);
 
 /// Longest head of a request, in bytes: as long as for a database, so that each key has a place.
 pub const MONITOR_HEAD_BYTES_MAX: usize = HTTP_HEAD_BYTES_MAX;
+
+/// Permission bits of a Unix socket. Without users its clients have all rights, so they are for the
+/// server's own user, whatever the umask is.
+const SOCKET_MODE: u32 = 0o600;
 
 /// Longest time in which an event loop goes round, if it is healthy.
 const HEALTH_WAIT: Duration = Duration::from_secs(5);
@@ -58,11 +69,15 @@ struct State {
     /// A response about the servers holds the lock: it may be the last owner of a database, which
     /// must be closed when the monitor ends.
     servers: RwLock<Vec<(String, Handle)>>,
+    /// Time of the start, in seconds since 1970, by which a page knows this process.
+    started_s: f64,
+    /// Past figures of the databases, by their names.
+    past: Mutex<BTreeMap<String, Past>>,
     /// Step of the start, until all servers are there.
     starting: Mutex<Option<String>>,
     connections: AtomicUsize,
     /// Requests about records under way.
-    relays: AtomicUsize,
+    relays: Turns,
     /// Connections whose requests have not arrived, the oldest first.
     silent: Mutex<VecDeque<Arc<TcpStream>>>,
 }
@@ -71,30 +86,41 @@ struct State {
 pub struct Monitor {
     state: Arc<State>,
     addresses: Vec<SocketAddr>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Monitor {
     /// Listens on `endpoint`, and answers from now on. The process counts as starting until
     /// [`Monitor::set_started`].
     pub fn start(endpoint: &Endpoint, limits: ReadinessLimits, hosts: HostNames) -> Result<Self> {
-        let listeners = Listener::bind(endpoint, Beginning::Plain, None)?;
+        let listeners = Listener::bind(endpoint, Beginning::Plain, Some(SOCKET_MODE))?;
         let addresses = listeners.iter().filter_map(Listener::local_address).collect();
         let state = Arc::new(State {
             stop: StopSignal::new().map_err(Error::system("make an eventfd"))?,
             limits: Mutex::new(limits),
             hosts,
             servers: RwLock::default(),
+            started_s: seconds_since_1970(),
+            past: Mutex::default(),
             starting: Mutex::new(Some("the process is starting".to_owned())),
             connections: AtomicUsize::new(0),
-            relays: AtomicUsize::new(0),
+            relays: Turns::default(),
             silent: Mutex::default(),
         });
-        let served = Arc::clone(&state);
-        let accept = move || accept(&served, &listeners);
-        let thread = Builder::new().name("admin".into()).spawn(accept);
-        let thread = thread.map_err(Error::system("start a thread"))?;
-        Ok(Self { state, addresses, thread: Some(thread) })
+        // If a thread does not start, this ends the ones before.
+        let mut monitor = Self { state, addresses, threads: Vec::new() };
+        let state = Arc::clone(&monitor.state);
+        monitor.begin("admin", move || accept(&state, &listeners))?;
+        let state = Arc::clone(&monitor.state);
+        monitor.begin("admin-figures", move || take_figures(&state))?;
+        Ok(monitor)
+    }
+
+    /// Starts a thread, which ends with the monitor.
+    fn begin(&mut self, name: &str, life: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = Builder::new().name(name.into()).spawn(life);
+        self.threads.push(thread.map_err(Error::system("start a thread"))?);
+        Ok(())
     }
 
     /// Returns the addresses that the monitor is bound to, without Unix sockets.
@@ -131,7 +157,7 @@ impl Monitor {
 impl Drop for Monitor {
     fn drop(&mut self) {
         self.state.stop.set();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             // The panic was already printed.
             let _ = thread.join();
         }
@@ -166,6 +192,28 @@ fn accept(state: &Arc<State>, listeners: &[Listener]) {
                 }
                 // The client is gone already.
                 Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Takes the figures of the databases until the monitor is dropped.
+fn take_figures(state: &State) {
+    let mut next = Instant::now();
+    while !state.stop.is_set() {
+        let left = next.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            figures::tick(state);
+            // A tick that was late moves all that follow.
+            next = Instant::now() + figures::TICK;
+            continue;
+        }
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&state.stop, PollFlags::IN)], Some(&left)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => {
+                tracing::error!("the history of the console ends: cannot wait: {error}");
+                return;
             }
         }
     }

@@ -9,6 +9,7 @@
 //! | `/ui/record?db=ID&key=K` | GET, HEAD, PUT or DELETE of the key |
 //! | `/ui/keys?db=ID&prefix=P&after=K&limit=N` | a page of the list of keys |
 //! | `/ui/call?db=ID&name=F` | POST to a function of `misc` |
+//! | `/ui/changes`, `/ui/copy` | those of [`live`] |
 //!
 //! Keys are in the query, as a browser and proxies change paths such as `/a/../b`, also encoded
 //! ones. A new head is written from the parts that are listed here, so that nothing else of a
@@ -17,8 +18,10 @@
 //! A stored value is hostile. A browser saves it or shows it as an image of one of [`IMAGES`], and
 //! never as a page.
 
-use super::exchange::{Incoming, Response};
-use super::{MONITOR_EXCHANGE_MAX, State};
+use super::exchange::{self, Incoming, Response};
+use super::live::{self, Failure, Wanted};
+use super::turns::Turn;
+use super::{MONITOR_EXCHANGE_MAX, State, figures};
 use crate::server::Handle;
 use crate::shared::Shared;
 use cabinet::Kind;
@@ -29,15 +32,15 @@ use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use wire::http::{BodyLength, Head, Method, Status, decode, encode, reply};
+use std::sync::atomic::Ordering;
+use wire::http::{BasicCredentials, BodyLength, Head, Method, Status, decode, encode, reply};
 use xxhash_rust::xxh3::xxh3_64;
-
-/// Most requests about records at the same time, so that metrics have connections left.
-pub const MONITOR_RELAYS_MAX: usize = 8;
 
 /// Bytes of a body that are copied at once.
 const PIECE_BYTES: usize = 64 << 10;
+
+/// Name of a user that a browser takes in place of the one who logs out.
+const NO_USER: &[u8] = b"logout";
 
 /// Longest head of a response of the server, in bytes.
 const RESPONSE_HEAD_BYTES_MAX: usize = 16 << 10;
@@ -91,6 +94,9 @@ const RESPONSE_HEADERS: [&str; 7] = [
     "X-TT-XT",
 ];
 
+/// Reason of a refusal.
+const UNKNOWN_PARAMETER: &str = "the query has an unknown parameter";
+
 /// Media types as which a value may be shown. None of them can have a script.
 const IMAGES: [&str; 7] = [
     "image/png",
@@ -101,9 +107,6 @@ const IMAGES: [&str; 7] = [
     "image/bmp",
     "image/x-icon",
 ];
-
-/// Policy of a response: whatever it is, a browser that shows it loads and executes nothing.
-const POLICY: &str = "default-src 'none'; sandbox; frame-ancestors 'none'";
 
 /// Answer to a request.
 pub(super) enum Answered {
@@ -119,6 +122,10 @@ pub(super) enum Answered {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Resource {
     Databases,
+    Figures,
+    Logout,
+    Changes,
+    Copy,
     Record,
     Keys,
     Call,
@@ -128,6 +135,10 @@ impl Resource {
     fn of(path: &[u8]) -> Option<Self> {
         match path {
             b"/ui/databases" => Some(Self::Databases),
+            b"/ui/figures" => Some(Self::Figures),
+            b"/ui/logout" => Some(Self::Logout),
+            b"/ui/changes" => Some(Self::Changes),
+            b"/ui/copy" => Some(Self::Copy),
             b"/ui/record" => Some(Self::Record),
             b"/ui/keys" => Some(Self::Keys),
             b"/ui/call" => Some(Self::Call),
@@ -138,11 +149,13 @@ impl Resource {
     /// Returns the name of a method, if it is one for such a request.
     fn method(self, method: Method) -> Option<&'static str> {
         match (self, method) {
-            (Self::Databases | Self::Record | Self::Keys, Method::Get) => Some("GET"),
+            (Self::Record, Method::Get) => Some("GET"),
+            (Self::Databases | Self::Figures | Self::Keys, Method::Get) => Some("GET"),
+            (Self::Logout | Self::Changes, Method::Get) => Some("GET"),
             (Self::Record, Method::Head) => Some("HEAD"),
             (Self::Record, Method::Put) => Some("PUT"),
             (Self::Record, Method::Delete) => Some("DELETE"),
-            (Self::Call, Method::Post) => Some("POST"),
+            (Self::Call | Self::Copy, Method::Post) => Some("POST"),
             _ => None,
         }
     }
@@ -164,14 +177,17 @@ pub(super) fn answer(state: &State, incoming: &Incoming<'_>) -> io::Result<Answe
     if resource == Resource::Databases {
         return Ok(Answered::Response(databases(state, client)));
     }
+    if resource == Resource::Figures {
+        return Ok(Answered::Response(figures_of(state, incoming.query)));
+    }
+    if resource == Resource::Logout {
+        return Ok(Answered::Response(logout(&incoming.head)));
+    }
     let request = match Request::new(resource, method, incoming) {
         Ok(request) => request,
         Err((status, text)) => return refused(status, text),
     };
-    let Some(_turn) = Turn::take(&state.relays) else {
-        return refused(Status::ServiceUnavailable, "too many requests at the same time");
-    };
-    let opened = {
+    let (turn, opened) = {
         // A handle is the owner of a database for a moment.
         let servers = state.servers.read();
         let of_id = |(name, _): &&(String, Handle)| id(name).as_bytes() == &*request.database;
@@ -184,15 +200,67 @@ pub(super) fn answer(state: &State, incoming: &Incoming<'_>) -> io::Result<Answe
             let foreign = foreign.map(|foreign| (foreign.status(), foreign.text()));
             foreign.or_else(|| client.refusal(shared).map(|text| (Status::Forbidden, text)))
         });
-        match refusal {
-            Some(None) => handle.connect(client.address())?,
-            Some(Some((status, text))) => return refused(status, text),
-            None => None,
+        let wanted = match resource {
+            Resource::Changes => handle.with_shared(Wanted::changes),
+            Resource::Copy => handle.with_shared(Wanted::copy),
+            _ => None,
+        };
+        let has_users = handle.with_shared(|shared| shared.users.is_some()).unwrap_or(true);
+        if let Some(Some((status, text))) = refusal {
+            return refused(status, text);
         }
+        if wanted.is_some() && has_users && has_no_user(&incoming.head) {
+            return Ok(Answered::Response(unauthorized()));
+        }
+        let wanted = wanted.map(|wanted| wanted.map(|wanted| (wanted, has_users)));
+        // A request that is refused takes no turn from another.
+        let Some(turn) = state.relays.take(incoming.socket)? else {
+            return refused(Status::ServiceUnavailable, "too many requests at the same time");
+        };
+        let server = match refusal {
+            Some(_) => handle.connect(client.address())?,
+            None => None,
+        };
+        (turn, server.map(|server| (server, wanted)))
     };
-    match opened {
-        Some(server) => request.relay(incoming, server).map(|()| Answered::Sent),
-        None => refused(Status::ServiceUnavailable, "the server takes no connection now"),
+    let failure = match opened {
+        Some((server, None)) => {
+            return request.relay(incoming, server, &turn).map(|()| Answered::Sent);
+        }
+        Some((server, Some(Ok((wanted, has_users))))) => {
+            match live::respond(&wanted, incoming, server, has_users, &turn) {
+                Ok(()) => return Ok(Answered::Sent),
+                Err(failure) => failure,
+            }
+        }
+        Some((_, Some(Err(failure)))) => failure,
+        None => Failure::refused(Status::ServiceUnavailable, "the server takes no connection now"),
+    };
+    match failure {
+        Failure::Refused(Status::Unauthorized, _) => Ok(Answered::Response(unauthorized())),
+        Failure::Refused(status, text) => refused(status, &text),
+        Failure::Io(error) => Err(error),
+    }
+}
+
+/// Returns the response to a request without a user.
+fn unauthorized() -> Response {
+    let text = Response::text(Status::Unauthorized, "Unauthorized");
+    text.with("WWW-Authenticate", reply::BASIC_CHALLENGE)
+}
+
+/// Returns whether a request has the user who stands for none.
+fn has_no_user(head: &Head<'_>) -> bool {
+    let credentials = head.header("Authorization").and_then(BasicCredentials::decode);
+    credentials.is_some_and(|credentials| credentials.parts().0 == NO_USER)
+}
+
+/// Returns the response by which a browser forgets name and password: it keeps those of the last
+/// request that succeeded, which are the ones of the user who stands for none.
+fn logout(head: &Head<'_>) -> Response {
+    match has_no_user(head) {
+        true => Response::text(Status::Ok, "logged out"),
+        false => unauthorized(),
     }
 }
 
@@ -229,6 +297,29 @@ fn databases(state: &State, client: Origin) -> Response {
     Response::new(Status::Ok, "application/json", list.to_string().into_bytes())
 }
 
+/// Returns the figures for the dashboard. They need no rights, like the metrics.
+fn figures_of(state: &State, query: &[u8]) -> Response {
+    let (mut chosen, mut from) = (Cow::default(), 0);
+    for (name, value) in fields(query) {
+        match name {
+            b"name" => chosen = value,
+            b"from" => from = String::from_utf8_lossy(&value).parse().unwrap_or(0),
+            _ => return Response::text(Status::BadRequest, UNKNOWN_PARAMETER),
+        }
+    }
+    let found = figures::response(state, |name| name.as_bytes() == &*chosen, from);
+    Response::new(Status::Ok, "application/json", found.to_string().into_bytes())
+}
+
+/// Returns names and decoded values of a query.
+fn fields(query: &[u8]) -> impl Iterator<Item = (&[u8], Cow<'_, [u8]>)> {
+    query.split(|byte| *byte == b'&').filter(|field| !field.is_empty()).map(|field| {
+        let mut parts = field.splitn(2, |byte| *byte == b'=');
+        let name = parts.next().unwrap_or_default();
+        (name, decode(parts.next().unwrap_or_default()))
+    })
+}
+
 /// Place from which a request comes.
 #[derive(Clone, Copy)]
 enum Origin {
@@ -243,9 +334,11 @@ impl Origin {
         let address = getpeername(socket).ok()??;
         let is_unix = address.address_family() == AddressFamily::UNIX;
         let address = SocketAddr::try_from(address).ok();
-        // Browsers have HTTP/1.1. Proxies may use the older version, and add no header.
+        // Browsers have HTTP/1.1. Proxies may use the older version, and add no header, or pass on
+        // the name by which others reach them.
         let is_old = head.minor_version == 0;
-        if is_old || PROXY_HEADERS.iter().any(|name| head.header(name).is_some()) {
+        let is_named = !head.header("Host").is_some_and(is_loopback);
+        if is_old || is_named || PROXY_HEADERS.iter().any(|name| head.header(name).is_some()) {
             return Some(Self::Proxy);
         }
         if is_unix { Some(Self::Unix) } else { address.map(Self::Tcp) }
@@ -288,20 +381,13 @@ impl Origin {
     }
 }
 
-/// Turn of a request among those at the same time.
-struct Turn<'a>(&'a AtomicUsize);
-
-impl<'a> Turn<'a> {
-    fn take(relays: &'a AtomicUsize) -> Option<Self> {
-        let turn = Self(relays);
-        (relays.fetch_add(1, Ordering::SeqCst) < MONITOR_RELAYS_MAX).then_some(turn)
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
+/// Returns whether a `Host` header names this machine for its own programs.
+fn is_loopback(host: &[u8]) -> bool {
+    let Ok(host) = std::str::from_utf8(host) else { return false };
+    let address = host.parse::<SocketAddr>().map(|address| address.ip());
+    let address = address.or_else(|_| host.trim_matches(['[', ']']).parse::<IpAddr>());
+    let name = host.split(':').next().unwrap_or_default();
+    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// A request for the server of a database.
@@ -345,10 +431,7 @@ impl<'a> Request<'a> {
             request.target.extend_from_slice(b"?list");
         }
         let mut key = None;
-        for field in incoming.query.split(|byte| *byte == b'&').filter(|field| !field.is_empty()) {
-            let mut parts = field.splitn(2, |byte| *byte == b'=');
-            let name = parts.next().unwrap_or_default();
-            let value = decode(parts.next().unwrap_or_default());
+        for (name, value) in fields(incoming.query) {
             match (resource, name) {
                 (_, b"db") => request.database = value,
                 (Resource::Record, b"key") => key = Some(value),
@@ -366,7 +449,7 @@ impl<'a> Request<'a> {
                 (Resource::Call, b"name") if value.iter().all(u8::is_ascii_alphanumeric) => {
                     request.function = Some(value);
                 }
-                _ => return Err((Status::BadRequest, "the query has an unknown parameter")),
+                _ => return Err((Status::BadRequest, UNKNOWN_PARAMETER)),
             }
         }
         match (resource, &key, &request.function) {
@@ -379,14 +462,19 @@ impl<'a> Request<'a> {
     }
 
     /// Sends the request to the server, and its response to the client.
-    fn relay(&self, incoming: &Incoming<'_>, server: UnixStream) -> io::Result<()> {
+    fn relay(
+        &self,
+        incoming: &Incoming<'_>,
+        server: UnixStream,
+        turn: &Turn<'_>,
+    ) -> io::Result<()> {
         let client = incoming.socket;
         let step_max = Some(MONITOR_EXCHANGE_MAX);
         client.set_read_timeout(step_max)?;
         client.set_write_timeout(step_max)?;
         server.set_write_timeout(step_max)?;
         (&server).write_all(&self.head(&incoming.head))?;
-        self.send_body(incoming, &server)?;
+        self.send_body(incoming, &server, turn)?;
         let mut response = Vec::new();
         let length = loop {
             if let Some(at) = response.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -400,15 +488,15 @@ impl<'a> Request<'a> {
                 0 if response.is_empty() => {
                     let text = "the server has ended the connection";
                     let refusal = Response::text(Status::ServiceUnavailable, text);
-                    return write(client, &refusal.write(self.method != "HEAD"));
+                    return turn.write(&refusal.write(self.method != "HEAD"));
                 }
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 read => response.extend_from_slice(&part[..read]),
             }
         };
         let (head, body) = response.split_at(length);
-        write(client, &self.response_head(head))?;
-        write(client, body)?;
+        turn.write(&self.response_head(head))?;
+        turn.write(body)?;
         let mut piece = vec![0; PIECE_BYTES];
         loop {
             if has_left(client, &server)? {
@@ -416,7 +504,7 @@ impl<'a> Request<'a> {
             }
             match (&server).read(&mut piece)? {
                 0 => return Ok(()),
-                read => write(client, &piece[..read])?,
+                read => turn.write(&piece[..read])?,
             }
         }
     }
@@ -441,7 +529,11 @@ impl<'a> Request<'a> {
         if let Some(function) = &self.function {
             add("X-TT-MNAME", function);
         }
+        let has_no_user = has_no_user(head);
         for name in REQUEST_HEADERS {
+            if name == "Authorization" && has_no_user {
+                continue;
+            }
             if let Some(value) = head.header(name) {
                 add(name, value);
             }
@@ -451,7 +543,15 @@ impl<'a> Request<'a> {
     }
 
     /// Sends the body to the server, until that has it or responds.
-    fn send_body(&self, incoming: &Incoming<'_>, mut server: &UnixStream) -> io::Result<()> {
+    fn send_body(
+        &self,
+        incoming: &Incoming<'_>,
+        mut server: &UnixStream,
+        turn: &Turn<'_>,
+    ) -> io::Result<()> {
+        if incoming.head.expects_continue && incoming.received.is_empty() && self.body_bytes > 0 {
+            turn.write(reply::CONTINUE)?;
+        }
         let received = &incoming.received[..incoming.received.len().min(self.body_bytes)];
         server.write_all(received)?;
         let mut left = self.body_bytes - received.len();
@@ -510,34 +610,32 @@ impl<'a> Request<'a> {
         if is_value {
             reply::header(&mut bytes, "Content-Disposition", "attachment");
         }
-        reply::no_sniffing(&mut bytes);
-        reply::no_embedding(&mut bytes);
-        for (name, value) in [
-            ("Content-Security-Policy", POLICY),
-            ("Referrer-Policy", "no-referrer"),
-            ("Cache-Control", "no-store"),
-            ("Connection", "close"),
-        ] {
-            reply::header(&mut bytes, name, value);
-        }
-        reply::end_of_headers(&mut bytes);
+        exchange::end_record_headers(&mut bytes);
         bytes
     }
 }
 
-/// Waits until the server has sent something. Returns whether the client has closed meanwhile.
+/// Waits until the server has sent something. Returns whether the client has left meanwhile. One
+/// that has only ended its side may still read, so it is waited for a while.
 fn has_left(client: &TcpStream, server: &UnixStream) -> io::Result<bool> {
-    let mut ends = [PollFd::new(server, PollFlags::IN), PollFd::new(client, PollFlags::RDHUP)];
-    loop {
-        match poll(&mut ends, None) {
-            Ok(_) => break,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+    let server = || PollFd::new(server, PollFlags::IN);
+    let mut ends = [server(), PollFd::new(client, PollFlags::RDHUP)];
+    wait(&mut ends, None)?;
+    if !ends[0].revents().is_empty() {
+        return Ok(false);
     }
-    Ok(ends[0].revents().is_empty())
+    if ends[1].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+        return Ok(true);
+    }
+    let step_max = Timespec { tv_sec: MONITOR_EXCHANGE_MAX.as_secs() as i64, tv_nsec: 0 };
+    Ok(wait(&mut [server()], Some(&step_max))? == 0)
 }
 
-fn write(mut client: &TcpStream, bytes: &[u8]) -> io::Result<()> {
-    client.write_all(bytes)
+fn wait(ends: &mut [PollFd<'_>], time: Option<&Timespec>) -> io::Result<usize> {
+    loop {
+        match poll(ends, time) {
+            Err(rustix::io::Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
 }

@@ -114,6 +114,36 @@ impl SlowRequest {
         format!("{}{dots}", self.key.escape_ascii())
     }
 
+    /// Returns the name of the part that took most of its time, and that time.
+    fn longest_part(&self) -> (&'static str, Duration) {
+        let parts = [
+            ("execution", self.cpu),
+            ("queue", self.queue),
+            ("login", self.login),
+            ("cluster", self.store),
+            ("earlier pieces", self.pieces),
+            ("waiting", self.wait),
+            ("acknowledgement", self.acknowledgement),
+        ];
+        parts.into_iter().max_by_key(|(_, time)| *time).unwrap_or_default()
+    }
+
+    /// Returns what the console shows of it: time of its end, command, key, seconds, longest part
+    /// and its seconds, client.
+    pub(crate) fn row(&self) -> serde_json::Value {
+        let at = self.ended.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (part, part_time) = self.longest_part();
+        serde_json::json!([
+            at.as_secs_f64(),
+            self.kind.command(),
+            self.shown_key(),
+            self.total().as_secs_f64(),
+            part,
+            part_time.as_secs_f64(),
+            self.shown_client(),
+        ])
+    }
+
     fn shown_client(&self) -> String {
         self.client.map_or_else(|| "unix".to_owned(), |client| client.to_string())
     }

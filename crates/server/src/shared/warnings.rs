@@ -4,6 +4,7 @@
 //! look at a disk may take long, so all others read what that thread has found last.
 
 use crate::Error;
+use crate::counters::Count;
 use crate::shared::Shared;
 use crate::store::gate::WriteCondition;
 use parking_lot::{Condvar, Mutex};
@@ -24,6 +25,13 @@ const REPEATED_AFTER: Duration = Duration::from_secs(24 * 3600);
 const CERTIFICATE_LEFT_MIN: Duration = Duration::from_secs(30 * DAY_S);
 
 const DAY_S: u64 = 24 * 3600;
+
+/// Events that need attention once there are some, with their names for one and for several.
+pub(crate) const EVENTS: [(&str, &str); 3] = [
+    ("login failed", "logins failed"),
+    ("connection was rejected", "connections were rejected"),
+    ("slow request", "slow requests"),
+];
 
 /// A disk on which the server has files.
 #[derive(Clone, Debug)]
@@ -86,6 +94,8 @@ pub(crate) struct Found {
     /// End of the first certificate of the server that ends.
     pub(crate) certificate_end: Option<SystemTime>,
     pub(crate) warnings: Vec<Warning>,
+    /// How often each of [`EVENTS`] has happened.
+    pub(crate) events: [u64; EVENTS.len()],
 }
 
 /// The warnings of a server.
@@ -98,6 +108,8 @@ pub(crate) struct Warnings {
 #[derive(Debug, Default)]
 struct State {
     found: Arc<Found>,
+    /// Events at the last looks that are [`INTERVAL`] apart, the newest one first.
+    events: [Option<(Instant, [u64; EVENTS.len()])>; 2],
     is_woken: bool,
     stopping: bool,
 }
@@ -120,6 +132,22 @@ impl Warnings {
         self.changed.notify_all();
     }
 
+    /// Returns how many more events there are now than one to two intervals ago, or at the start,
+    /// and how long ago that was.
+    pub(crate) fn growth(
+        &self,
+        mut events: [u64; EVENTS.len()],
+    ) -> ([u64; EVENTS.len()], Duration) {
+        let Some((at, before)) = self.state.lock().events.iter().rev().flatten().next().copied()
+        else {
+            return ([0; EVENTS.len()], Duration::ZERO);
+        };
+        for (now, before) in events.iter_mut().zip(before) {
+            *now = now.saturating_sub(before);
+        }
+        (events, at.elapsed())
+    }
+
     /// Looks until [`Warnings::stop`].
     pub(crate) fn run(&self, look: impl Fn() -> Found) {
         let mut logged = Logged::default();
@@ -127,6 +155,11 @@ impl Warnings {
             let found = look();
             logged.log(&found.warnings, Instant::now());
             let mut state = self.state.lock();
+            let now = Instant::now();
+            let is_due = |(at, _): (Instant, _)| now.saturating_duration_since(at) >= INTERVAL;
+            if state.events[0].is_none_or(is_due) {
+                state.events = [Some((now, found.events)), state.events[0]];
+            }
             state.found = Arc::new(found);
             if !state.is_woken && !state.stopping {
                 self.changed.wait_for(&mut state, INTERVAL);
@@ -168,6 +201,12 @@ impl Logged {
     }
 }
 
+/// Returns how often each of [`EVENTS`] has happened since the start.
+pub(crate) fn events(shared: &Shared) -> [u64; EVENTS.len()] {
+    let total = |count| shared.counters.total(count);
+    [total(Count::AuthenticationError), total(Count::Rejected), shared.slow_log.totals().0]
+}
+
 /// Looks at the disks and the certificate of a server, its script, and how it was started.
 pub(crate) fn look(shared: &Shared) -> Found {
     let served = &shared.served;
@@ -197,7 +236,7 @@ pub(crate) fn look(shared: &Shared) -> Found {
     }));
     let notices = shared.config.notices.iter();
     warnings.extend(notices.map(|text| Warning { subject: text.clone(), text: text.clone() }));
-    Found { disks, certificate_end, warnings }
+    Found { disks, certificate_end, warnings, events: events(shared) }
 }
 
 /// Returns what is wrong with the present certificates of a server.
@@ -324,6 +363,17 @@ mod tests {
         assert_eq!(logged.log(&changed, now + REPEATED_AFTER), ["8 MiB", "1 day"]);
         assert_eq!(logged.log(&changed[..1], now), ["no warning any more: certificate"]);
         assert_eq!(logged.log(&changed, now), ["1 day"]);
+    }
+
+    #[test]
+    fn events_are_those_since_the_look_before_the_last_one() {
+        let warnings = Warnings::default();
+        assert_eq!(warnings.growth([9, 9, 9]).0, [0; 3]);
+        let now = Instant::now();
+        warnings.state.lock().events = [Some((now, [1, 0, 0])), None];
+        assert_eq!(warnings.growth([3, 0, 1]).0, [2, 0, 1]);
+        warnings.state.lock().events = [Some((now, [3, 0, 1])), Some((now, [2, 0, 0]))];
+        assert_eq!(warnings.growth([3, 0, 1]).0, [1, 0, 1]);
     }
 
     #[test]

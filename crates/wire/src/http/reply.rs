@@ -156,13 +156,15 @@ pub fn open_headers(out: &mut Vec<u8>, status: Status, content_type: &str, conte
 /// Value of the header `Server` of an admin listener, by which clients tell it from other servers.
 pub const ADMIN_LISTENER: &str = "tyrant-admin";
 
+/// Value of the header `WWW-Authenticate`, which asks for a name and a password.
+pub const BASIC_CHALLENGE: &str = "Basic realm=\"tyrant\", charset=\"UTF-8\"";
+
 /// Appends a response that asks for a name and a password, and closes the connection. Its text is
 /// `reason`, if there is one.
 pub fn challenge(out: &mut Vec<u8>, reason: Option<&str>, is_head: bool) {
-    let realm = "Basic realm=\"tyrant\", charset=\"UTF-8\"";
     let (_, status) = Status::Unauthorized.code_and_reason();
     let text = reason.unwrap_or(status);
-    closing(out, Status::Unauthorized, ("WWW-Authenticate", realm), text, is_head);
+    closing(out, Status::Unauthorized, ("WWW-Authenticate", BASIC_CHALLENGE), text, is_head);
 }
 
 /// Text for a client whose login is refused without a look at its password.

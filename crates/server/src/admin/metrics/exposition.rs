@@ -90,6 +90,32 @@ impl Samples {
         self.0[metric as usize].push(Sample { labels: pairs.join(","), value });
     }
 
+    /// Returns labels and values of the samples of a family that have a label, or all without one.
+    pub(crate) fn rows(&self, metric: Metric, label: &str) -> impl Iterator<Item = (&str, f64)> {
+        self.0[metric as usize].iter().filter_map(move |sample| match sample.value {
+            Value::Number(value) if sample.labels.contains(label) => Some((&*sample.labels, value)),
+            _ => None,
+        })
+    }
+
+    /// Returns the sum of these samples, if there is one.
+    pub(crate) fn sum(&self, metric: Metric, label: &str) -> Option<f64> {
+        self.rows(metric, label).map(|(_, value)| value).reduce(|sum, value| sum + value)
+    }
+
+    /// Returns the sum of the histograms of a family that have a label.
+    pub(crate) fn histogram(&self, metric: Metric, label: &str) -> HistogramTotal {
+        let mut total = HistogramTotal::default();
+        for Sample { labels, value } in &self.0[metric as usize] {
+            if let Value::Histogram(histogram) = value
+                && labels.contains(label)
+            {
+                total.add(histogram);
+            }
+        }
+        total
+    }
+
     /// Returns the text.
     pub(crate) fn text(&self, format: Format) -> String {
         let mut text = String::new();

@@ -1,8 +1,7 @@
 // Actions: functions of the server that an administrator calls.
 
-import { call, decoded } from "./server.js";
-import { bytes as size, count } from "./units.js";
-import { button, byId, dialog, element, fail } from "./view.js";
+import { ask, call, decoded, lines } from "./server.js";
+import { button, byId, bytes as size, count, dialog, element, fail } from "./view.js";
 
 // Title, meaning, function, and the question before it, if there is one.
 const ACTIONS = [
@@ -40,7 +39,8 @@ export function show(chosen) {
   });
   const check = (what) => (state) => look(state, what);
   byId("actions").replaceChildren(card("Check", "Verifies every checksum of the database.",
-    [["Start", check("start")], ["Stop", check("stop")]]), ...cards);
+    [["Start", check("start")], ["Stop", check("stop")]]),
+    card("Back up", "Copies the database into the folder of copy-dir.", [["Back up", copy]]), ...cards);
 }
 
 // Shows the text that `act` returns, or why it failed.
@@ -62,15 +62,30 @@ function card(title, meaning, acts) {
     element("div", "buttons", ...buttons), state);
 }
 
+// Has the server copy its database, and shows how far that is.
+function copy(state) {
+  return run(state, async () => {
+    let last = {};
+    await lines(await ask("copy", { db: db.id }, { method: "POST" }), (line) => {
+      last = line;
+      state.textContent = `${size(line.bytes ?? 0)} of ${size(line.of)}`;
+    });
+    if (!last.path) throw new Error(last.error ?? "The server has ended the copy.");
+    return `${size(last.bytes)} are in ${last.path}`;
+  });
+}
+
 // Shows how far the verification of all checksums is, after an order.
 function look(state, what) {
   clearTimeout(timer);
+  const { id } = db;
   return run(state, async () => {
-    if (what) await call(db.id, "check", [what]);
-    const results = await call(db.id, "check", ["state"]);
+    if (what) await call(id, "check", [what]);
+    const results = await call(id, "check", ["state"]);
     const found = {};
     for (let at = 0; at + 1 < results.length; at += 2) found[results[at]] ??= results[at + 1];
-    if (found.state === "running") timer = setTimeout(look, CHECK_MS, state);
+    // Another database may have been chosen meanwhile.
+    if (found.state === "running" && id === db.id) timer = setTimeout(look, CHECK_MS, state);
     return `${found.state}: ${count(Number(found.records))} records, `
       + `${size(Number(found.bytes))}, ${found.damages} damaged places`;
   });
@@ -79,9 +94,15 @@ function look(state, what) {
 byId("command").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = byId("arguments").value;
-  run(byId("result"), async () => {
+  const name = byId("function").value.trim();
+  const act = () => run(byId("result"), async () => {
     const values = text === "" ? [] : text.split("\n").map(decoded);
-    const results = await call(db.id, byId("function").value.trim(), values);
+    const results = await call(db.id, name, values);
     return results.map((one, at) => `${at + 1}  ${one}`).join("\n") || "Done, without a result.";
   });
+  if (name !== "vanish") act();
+  else {
+    const question = element("p", "", `This removes every record of ${db.name}.`);
+    dialog("Remove all records?", [question], "Remove all", () => { act(); });
+  }
 });

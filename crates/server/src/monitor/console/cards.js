@@ -1,89 +1,6 @@
-// Cards: which figures the page shows, and from which metrics they come.
+// Cards: how the page shows the figures of the server.
 
-import { age, byteRate, bytes, count, duration, rate, share } from "./units.js";
-
-const DURATION = "tyrant_request_duration_seconds";
-
-// Share of a disk, or of a memory limit, from which it is shown as full.
-export const NEARLY_FULL = 0.95;
-
-// Returns the figures of a database. `last` spans the last two samples, `wide` the last ten
-// seconds or more, which quantiles and ratios need.
-export function figures(last, wide, database) {
-  const now = last.now;
-  const of = (labels) => ({ database, ...labels });
-  const value = (name, labels) => now.sum(`tyrant_${name}`, of(labels));
-  const perSecond = (name, labels) => last.rate(`tyrant_${name}`, of(labels));
-  const requests = (kind) => last.rate(`${DURATION}_count`, of({ class: kind })) ?? 0;
-  const latency = (kind) => wide.quantiles(DURATION, of({ class: kind }), [0.5, 0.99, 0.999]);
-  const rows = (name) => now.rows(`tyrant_${name}`, of());
-  const most = (name) => now.extreme(Math.max, `tyrant_${name}`, of());
-  const least = (name) => now.extreme(Math.min, `tyrant_${name}`, of());
-  const ratio = (name, other, labels) => (
-    wide.ratio([`tyrant_${name}`, of(labels)], [`tyrant_${other}`, of()])
-  );
-  const part = (name, whole) => (value(whole) > 0 ? value(name) / value(whole) : undefined);
-  const [read50, read99, read999] = latency("read");
-  const [write50, write99, write999] = latency("write");
-  const [wait99] = wide.quantiles("tyrant_acknowledgement_wait_seconds", of(), [0.99]);
-  const disks = rows("disk_free_bytes").map(({ labels, value: free }) => {
-    const size = now.sum("tyrant_disk_bytes", labels);
-    return { files: labels.files.replace("_", " "), free, used: size > 0 ? 1 - free / size : 0 };
-  });
-  return {
-    reads: requests("read"), writes: requests("write"), others: requests("other"),
-    refused: perSecond("requests_refused_total"),
-    read50, read99, read999, write50, write99, write999,
-    hits: ratio("lookups_total", "lookups_total", { result: "hit" }),
-    connections: value("connections"), connectionsMax: value("connections_max"),
-    accepted: perSecond("connections_accepted_total"),
-    rejected: value("connections_rejected_total"),
-    busy: most("loop_busy_ratio"),
-    received: perSecond("received_bytes_total"), sent: perSecond("sent_bytes_total"),
-    cpu: last.rate("process_cpu_seconds_total", {}),
-    resident: now.sum("process_resident_memory_bytes", {}),
-    index: value("memory_bytes", { owner: "index" }),
-    indexMax: value("memory_max_bytes", { owner: "index" }),
-    buffers: value("memory_bytes", { owner: "buffers" }),
-    buffersMax: value("memory_max_bytes", { owner: "buffers" }),
-    records: value("records"),
-    evicted: perSecond("evictions_total"), expired: perSecond("expirations_total"),
-    size: value("database_bytes"), sizeMax: value("database_max_bytes"), disks,
-    dead: part("log_dead_bytes", "log_bytes"), segments: value("log_segments"),
-    compacted: perSecond("compacted_bytes_total"), cold: perSecond("cold_reads_total"),
-    syncs: perSecond("syncs_total"),
-    sync: ratio("sync_seconds_total", "syncs_total"),
-    wait99,
-    damages: (value("damages") ?? 0) + (value("scrub_damages") ?? 0),
-    replicas: rows("replica_lag_seconds"),
-    replicaLag: most("replica_lag_seconds"),
-    masters: rows("replication_lag_seconds"),
-    masterLag: most("replication_lag_seconds"),
-    following: least("replication_following"),
-    certificateEnd: least("certificate_end_seconds"),
-    handshakes: perSecond("tls_handshakes_total", { result: "success" }),
-    loginsFailed: value("logins_total", { result: "failure" }),
-    loginsRefused: value("logins_total", { result: "refused" }),
-    loginFailures: wide.growth("tyrant_logins_total", of({ result: "failure" })),
-    writable: value("writable"),
-    calls: perSecond("script_calls_total"), callFailures: value("script_failures_total"),
-    call: ratio("script_seconds_total", "script_calls_total"),
-    scriptMemory: value("script_memory_bytes"), scriptMemoryMax: value("script_limit_bytes"),
-    nodes: rows("store_nodes"),
-  };
-}
-
-// Returns what of the figures needs attention, beside the server's own warnings.
-export function problems(figures) {
-  const found = [];
-  if (figures.writable === 0) found.push("Clients cannot write to this database.");
-  if (figures.damages > 0) found.push(`${figures.damages} damaged places: run tyrant check.`);
-  if (figures.loginFailures > 0) {
-    found.push(`${figures.loginFailures} logins failed in the last seconds.`);
-  }
-  if (figures.following === 0) found.push("The server is not following its master now.");
-  return found;
-}
+import { age, byteRate, bytes, count, duration, rate, share } from "./view.js";
 
 const percentile = (kind, name) => [
   ["p50", `${kind}50`, duration], ["p99", `${kind}99`, duration], ["p99.9", `${kind}999`, duration],
@@ -141,8 +58,8 @@ export const CARDS = [
     figure: ["size", bytes],
     note: (f) => (f.sizeMax > 0 ? `of at most ${bytes(f.sizeMax)}` : ""),
     lines: [["size", "size", bytes]],
-    bars: [["disk of the database", (f) => f.disks[0]?.used]],
-    facts: (f) => f.disks.map((disk) => [`free for ${disk.files}`, bytes(disk.free)]),
+    bars: [["disk of the database", (f) => f.disks[0]?.[2]]],
+    facts: (f) => f.disks.map(([files, free]) => [`free for ${files}`, bytes(free)]),
   },
   {
     title: "Log on the disk", needs: "segments",
@@ -160,17 +77,17 @@ export const CARDS = [
     title: "Replicas", needs: "replicaLag",
     figure: ["replicaLag", age], note: "behind",
     lines: [["seconds behind", "replicaLag", age]],
-    facts: (f) => f.replicas.map((row) => [row.labels.replica, `${age(row.value)} behind`]),
+    facts: (f) => f.replicas.map(([replica, lag]) => [replica, `${age(lag)} behind`]),
   },
   {
     title: "Master", needs: "masterLag",
     figure: ["masterLag", age], note: "behind",
     lines: [["seconds behind", "masterLag", age]],
-    facts: (f) => f.masters.map((row) => [row.labels.master, `${age(row.value)} behind`]),
+    facts: (f) => f.masters.map(([master, lag]) => [master, `${age(lag)} behind`]),
   },
   {
     title: "Logins and certificates",
-    figure: (f) => (f.certificateEnd === undefined ? "no TLS" : age(f.certificateEnd - Date.now() / 1000)),
+    figure: (f) => (f.certificateEnd === undefined ? "no TLS" : age(f.certificateEnd - f.time)),
     note: (f) => (f.certificateEnd === undefined ? "" : "until the certificate ends"),
     facts: [
       ["failed logins since the start", "loginsFailed", count],
@@ -186,7 +103,7 @@ export const CARDS = [
   },
   {
     title: "Nodes of the cluster", needs: "nodes",
-    figure: (f) => count(f.nodes.find((row) => row.labels.state === "connected")?.value),
-    facts: (f) => f.nodes.map((row) => [row.labels.state, count(row.value)]),
+    figure: (f) => count(f.nodes[0][1]), note: "connected",
+    facts: (f) => f.nodes.map(([state, nodes]) => [state, count(nodes)]),
   },
 ];

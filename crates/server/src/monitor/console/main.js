@@ -1,45 +1,39 @@
-// Dashboard: asks the server for its metrics, and shows them. Chooses the view and the database.
+// Dashboard: asks the server for its figures, and shows them. Chooses the view and the database.
 
 import * as actions from "./actions.js";
-import { CARDS, NEARLY_FULL, figures, problems } from "./cards.js";
-import { Sample, Span } from "./metrics.js";
+import { CARDS } from "./cards.js";
+import * as changes from "./changes.js";
 import * as records from "./records.js";
-import { ask } from "./server.js";
-import { age, count, duration, rate } from "./units.js";
-import { Bar, Chart, button, byId, element, fail, fill, terms } from "./view.js";
+import { ask, logOut, setClock } from "./server.js";
+import {
+  Chart, age, button, byId, count, duration, element, fail, fill, rate, terms,
+} from "./view.js";
 
-// Time that the charts show, in seconds; at first the shorter one.
-const HISTORY_SECONDS = 600;
+// Shortest time that the charts show, in seconds. The server keeps an hour.
 const FIRST_SECONDS = 60;
+const HISTORY_SECONDS = 3600;
 
-// Time over which quantiles and ratios are taken, in seconds.
-const WIDE_SECONDS = 10;
+// Share of a disk, or of a memory limit, from which it is shown as full.
+const NEARLY_FULL = 0.95;
 
-// Rows of the two tables.
-const COMMANDS_MAX = 20;
-const SLOW_MAX = 20;
+// Time between two questions, in milliseconds.
+const ASKED_MS = 2000;
 
 // Longest wait for a reply, in milliseconds.
 const REPLY_MS_MAX = 10000;
 
-// Parts of the time of a slow request, with their names for people.
-const PARTS_OF_SLOW = [
-  ["cpu_seconds", "execution"], ["queue_seconds", "queue"], ["login_seconds", "login"],
-  ["store_seconds", "cluster"], ["pieces_seconds", "earlier pieces"],
-  ["wait_seconds", "waiting"], ["acknowledgement_seconds", "acknowledgement"],
-];
-
 // Views by their names. The dashboard is always kept up to date.
-const VIEWS = { dashboard: undefined, records, actions };
+const VIEWS = { dashboard: undefined, records, changes, actions };
 
-// Samples, the oldest first.
-let samples = [];
-// Figures of the chosen database, the oldest first.
-let history = [];
+// History of the chosen database: numbers by the names of figures, the oldest first, and how many
+// there have been since the server was started.
+let past = { ticks: 0, history: {} };
 let database;
 // Databases by their names.
 let described = new Map();
 let timer;
+// Number of the last question to the server.
+let turns = 0;
 
 // Returns the text of a figure and its unit, or of a function.
 function textOf([key, unit], now) {
@@ -52,22 +46,25 @@ function card(spec) {
   const node = element("section", "", element("h2", "", spec.title), number);
   const chart = spec.lines && new Chart(spec.title, spec.lines.length);
   if (chart) node.append(chart.node);
-  const bars = (spec.bars ?? []).map(([label, share]) => ({ bar: new Bar(label), share }));
-  bars.forEach(({ bar }) => node.append(bar.node));
+  const bars = (spec.bars ?? []).map(([label, share]) => {
+    const bar = element("meter");
+    Object.assign(bar, { ariaLabel: label, optimum: 0, high: NEARLY_FULL });
+    node.append(bar);
+    return [bar, share];
+  });
   const list = element("dl");
   node.append(list);
   byId("cards").append(node);
-  return (now, past, moments) => {
+  return (now, history, moments) => {
     const needed = spec.needs ? now[spec.needs] : true;
     node.hidden = needed === undefined || needed.length === 0;
     if (node.hidden) return;
     const note = typeof spec.note === "function" ? spec.note(now) : spec.note ?? "";
     number.replaceChildren(textOf([spec.figure].flat(), now), " ", element("small", "", note));
-    chart?.draw(spec.lines.map(([, key]) => past.map((then) => then[key])), moments, spec.max);
-    for (const { bar, share } of bars) {
-      const value = share(now);
-      bar.node.toggleAttribute("hidden", value === undefined);
-      if (value !== undefined) bar.draw(value, NEARLY_FULL);
+    chart?.draw(spec.lines.map(([, key]) => [...history[key], now[key]]), moments, spec.max);
+    for (const [bar, share] of bars) {
+      bar.value = share(now) ?? 0;
+      bar.hidden = share(now) === undefined;
     }
     const lines = (spec.lines ?? []).map(([label, key, unit], line) => (
       [element("span", "", element("span", `key k${line}`), label), unit(now[key])]
@@ -78,13 +75,7 @@ function card(spec) {
   };
 }
 
-const show = CARDS.map(card);
-
-async function page(path) {
-  const signal = AbortSignal.timeout(REPLY_MS_MAX);
-  const response = await fetch(path, { cache: "no-store", signal });
-  return { ok: response.ok, text: await response.text() };
-}
+const cards = CARDS.map(card);
 
 function setState(text, className) {
   const state = byId("state");
@@ -102,10 +93,7 @@ function showAttention(lines, isBad) {
 // Shows a button for each database, if there are several.
 function showDatabases(names) {
   const nav = byId("databases");
-  if (!names.includes(database)) {
-    database = names[0];
-    history = [];
-  }
+  if (!names.includes(database)) [database] = names;
   if (names.some((name) => !described.has(name))) {
     describe().catch((error) => fail(error.message));
   }
@@ -124,14 +112,14 @@ function showDatabases(names) {
 
 function choose(name) {
   database = name;
-  history = [];
-  if (samples.length > 0) showSamples();
+  update();
 }
 
 // Asks for the databases, and shows the view.
 async function describe() {
   const list = await (await ask("databases", {})).json();
   described = new Map(list.map((db) => [db.name, db]));
+  byId("logout").hidden = !list.some((db) => db.users);
   route();
 }
 
@@ -144,7 +132,10 @@ function addressed() {
 
 function route() {
   const [view, fields] = addressed();
-  for (const name of Object.keys(VIEWS)) byId(`view-${name}`).hidden = name !== view;
+  for (const name of Object.keys(VIEWS)) {
+    byId(`view-${name}`).hidden = name !== view;
+    if (name !== view) VIEWS[name]?.hide?.();
+  }
   for (const link of byId("views").children) {
     link.ariaCurrent = link.getAttribute("href") === `#${view}` ? "page" : null;
   }
@@ -155,80 +146,85 @@ function route() {
   if (db) VIEWS[view]?.show(db, fields);
 }
 
-function showCommands(span) {
-  const used = span.now.rows("tyrant_requests_total", { database })
-    .filter((row) => row.value > 0)
-    .map((row) => ({ ...row, perSecond: span.rate("tyrant_requests_total", row.labels) ?? 0 }));
-  used.sort((one, other) => other.perSecond - one.perSecond || other.value - one.value);
-  const cells = used.slice(0, COMMANDS_MAX).map(({ labels, value, perSecond }) => [
-    labels.command, labels.protocol.replaceAll("_", " "),
-    [rate(perSecond), "number"], [count(value), "number"],
-  ]);
-  fill(byId("commands"), cells, "No request yet.");
+function showCommands(commands) {
+  fill(byId("commands"), commands.map(([command, protocol, perSecond, total]) => [
+    command, protocol.replaceAll("_", " "), [rate(perSecond), "number"], [count(total), "number"],
+  ]), "No request yet.");
 }
 
-function showSlow(lines) {
-  const requests = lines.split("\n").filter((line) => line !== "").map((line) => JSON.parse(line));
-  const own = requests.filter((request) => request.database === database);
-  const cells = own.slice(0, SLOW_MAX).map((request) => {
-    const [part, name] = PARTS_OF_SLOW.reduce((most, other) => (
-      request[other[0]] > request[most[0]] ? other : most
-    ));
-    return [
-      new Date(request.time * 1000).toLocaleTimeString(), request.command,
-      [request.key ?? "", "key"], [duration(request.seconds), "number"],
-      `${name} ${duration(request[part])}`, request.client ?? "",
-    ];
-  });
-  fill(byId("slow"), cells, "None since the start.");
+function showSlow(requests) {
+  fill(byId("slow"), requests.map(([time, command, key, seconds, part, most, client]) => [
+    new Date(time * 1000).toLocaleTimeString(), command, [key, "key"],
+    [duration(seconds), "number"], `${part} ${duration(most)}`, client,
+  ]), "None since the start.");
 }
 
-// Shows the last samples.
-function showSamples() {
-  const now = samples.at(-1);
-  showDatabases(now.rows("tyrant_writable", {}).map((row) => row.labels.database));
-  const version = now.rows("tyrant_build_info", {})[0]?.labels.version ?? "";
-  const start = now.sum("process_start_time_seconds", {});
-  byId("about").textContent = `${version}, up for ${age(Date.now() / 1000 - start)}`;
-  if (samples.length < 2 || database === undefined) return;
-  const last = new Span(samples.at(-2), now);
-  const figuresNow = figures(last, new Span(samples[0], now), database);
-  history.push(figuresNow);
-  const interval = Number(byId("interval").value);
-  history = history.slice(-Math.round(HISTORY_SECONDS / interval));
-  const moments = Math.max(history.length, Math.round(FIRST_SECONDS / interval));
-  show.forEach((showCard) => showCard(figuresNow, history, moments));
-  showCommands(last);
+// Adds the last numbers of the server to those that are known.
+function remember(now) {
+  const isNew = now.started !== past.started || now.database !== past.database;
+  const most = HISTORY_SECONDS / now.tick;
+  const history = Object.fromEntries(Object.entries(now.history).map(([name, numbers]) => (
+    [name, [...(isNew ? [] : past.history[name]), ...numbers].slice(-most)]
+  )));
+  past = { started: now.started, database: now.database, ticks: now.ticks, history };
 }
 
+function show(now) {
+  const isReady = now.reasons.length === 0;
+  showAttention([...new Set([...now.reasons, ...now.attention.map(([, text]) => text)])],
+    !isReady || now.attention.some(([isUrgent]) => isUrgent));
+  setState(isReady ? "ready" : "not ready", isReady ? "good" : "bad");
+  document.title = isReady ? "tyrant" : "not ready - tyrant";
+  setClock(now.time);
+  showDatabases(now.databases);
+  if (now.database === undefined) return;
+  remember(now);
+  byId("about").textContent = `${now.version}, up for ${age(now.time - now.started)}`;
+  showCommands(now.commands);
+  showSlow(now.slow);
+  if (!now.figures) return;
+  const { disks, replicas, masters, nodes, time } = now;
+  const shown = { ...now.figures, disks, replicas, masters, nodes, time };
+  const moments = Math.max(past.history.reads.length + 1, FIRST_SECONDS / now.tick);
+  cards.forEach((showCard) => showCard(shown, past.history, moments));
+}
+
+// Asks the server, now and again. The reply to an earlier question is late.
 async function update() {
   clearTimeout(timer);
+  const turn = ++turns;
   try {
-    const [metrics, ready, slow] = await Promise.all(["../metrics", "../ready", "../slow"].map(page));
-    const now = new Sample(metrics.text, performance.now() / 1000);
-    // One sample stays that is older than the time for quantiles.
-    while (samples.length > 2 && now.at - samples[1].at > WIDE_SECONDS) samples.shift();
-    samples.push(now);
-    showSamples();
-    showSlow(slow.text);
-    const [state, ...lines] = ready.text.split("\n").filter((line) => line !== "");
-    const found = history.length > 0 ? problems(history.at(-1)) : [];
-    const warnings = lines.map((line) => line.replace(/^warning: /, ""));
-    showAttention([...new Set([...warnings, ...found])], !ready.ok);
-    setState(ready.ok ? "ready" : "not ready", ready.ok ? "good" : "bad");
-    document.title = ready.ok ? "tyrant" : `${state.replace(/:$/, "")} - tyrant`;
+    const from = past.database === database ? past.ticks : 0;
+    const signal = AbortSignal.timeout(REPLY_MS_MAX);
+    const query = { name: database, from: String(from) };
+    const now = await (await ask("figures", query, { signal })).json();
+    if (turn !== turns) return;
+    if (from > 0 && now.started !== past.started) {
+      past = { ticks: 0, history: {} };
+      update();
+      return;
+    }
+    show(now);
   } catch (error) {
+    if (turn !== turns) return;
     setState("no reply", "bad");
     document.title = "no reply - tyrant";
     showAttention([`The server does not reply since ${new Date().toLocaleTimeString()}: `
       + `${error.message}. The page asks again.`], true);
   }
-  timer = setTimeout(update, Number(byId("interval").value) * 1000);
+  timer = setTimeout(update, ASKED_MS);
 }
 
-byId("interval").addEventListener("change", () => {
-  history = [];
-  update();
+byId("logout").addEventListener("click", async () => {
+  try {
+    await logOut();
+  } catch (error) {
+    fail(error.message);
+    return;
+  }
+  // The page forgets what it shows.
+  location.hash = "#dashboard";
+  location.reload();
 });
 window.addEventListener("hashchange", route);
 route();

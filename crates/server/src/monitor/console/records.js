@@ -1,9 +1,8 @@
 // Records: the keys of a database, page by page, and the record of one of them.
 
-import { ask, bytesOfKey, call, decoded, encoded, shown } from "./server.js";
-import { age, bytes as size } from "./units.js";
+import { ask, bytesOfKey, call, clock, decoded, encoded, shown } from "./server.js";
 import { editable, edited, viewsOf } from "./values.js";
-import { button, byId, dialog, element, fail, field, terms } from "./view.js";
+import { age, button, byId, bytes as size, dialog, element, fail, field, terms } from "./view.js";
 
 // Keys of a page of the list.
 const KEYS_MAX = 100;
@@ -14,8 +13,8 @@ const SHOWN_BYTES_MAX = 65536;
 // Longest file that is stored, in bytes.
 const CHECKED_BYTES_MAX = 1 << 20;
 
-// Greatest number of seconds that counts from now. A greater one is a time since 1970.
-const RELATIVE_SECONDS_MAX = 2592000;
+// Bytes of a key that the page shows.
+const KEY_BYTES_MAX = 300;
 
 const UNKNOWN_TYPE = "application/octet-stream";
 
@@ -67,7 +66,7 @@ async function loadKeys() {
 function showKeys({ keys, next }) {
   const lines = keys.map((key) => {
     const bytes = bytesOfKey(key);
-    const link = element("a", "key", shown(bytes) || "(empty)");
+    const link = element("a", "key", nameOf(bytes));
     link.href = addressOf({ key: encoded(bytes) });
     return element("li", "", link);
   });
@@ -121,8 +120,13 @@ async function read(db, key) {
   };
 }
 
+function nameOf(key) {
+  const name = shown(key.subarray(0, KEY_BYTES_MAX)) || "(empty)";
+  return key.length > KEY_BYTES_MAX ? `${name}… (${key.length} bytes)` : name;
+}
+
 function named(key) {
-  return element("p", "name", shown(key) || "(empty)");
+  return element("p", "name", nameOf(key));
 }
 
 // Returns the elements that show a record.
@@ -131,8 +135,8 @@ function partsOf(record) {
   const end = expires && new Date(expires * 1000).toLocaleString();
   const facts = [
     ["size", total < 10000 ? `${total} bytes` : `${size(total)} (${total} bytes)`],
-    ["type", type], ["flags", flags === "0" ? "" : flags],
-    ["expires", expires && `${end}, in ${age(expires - Date.now() / 1000)}`], ["version", tag],
+    ["type", type], ["flags", flags === "0" ? undefined : flags],
+    ["expires", expires && `${end}, in ${age(expires - clock())}`], ["version", tag],
   ];
   const value = element("div", "");
   const choices = viewsOf(record).map(([name, make]) => button(name, "", ({ currentTarget }) => {
@@ -196,10 +200,9 @@ function store(record) {
   });
 }
 
-// Returns what the server takes for a number of seconds from now, where 0 is never.
+// Returns the time of the server after a number of seconds, where 0 is never.
 function timeOf({ value }) {
-  const isRelative = value <= RELATIVE_SECONDS_MAX;
-  return String(isRelative ? value : Math.floor(Date.now() / 1000) + Number(value));
+  return String(Number(value) && Math.ceil(clock()) + Number(value));
 }
 
 function secondsField() {

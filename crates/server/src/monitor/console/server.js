@@ -1,5 +1,17 @@
 // Server: requests about records, with addresses relative to the page, and the keys in them.
 
+// Difference of the server's clock to that of the browser, in seconds.
+let skew = 0;
+
+export function setClock(time) {
+  skew = time - Date.now() / 1000;
+}
+
+// Returns the time of the server, in seconds since 1970.
+export function clock() {
+  return Date.now() / 1000 + skew;
+}
+
 // Why a request failed, by the server's words. Others are shown as they are.
 const REASONS = {
   Unauthorized: "Log in to see the records of this database.",
@@ -18,6 +30,31 @@ export async function ask(resource, query, options = {}) {
   if (response.ok) return response;
   const reason = (await response.text()).trim() || response.statusText;
   throw Object.assign(new Error(REASONS[reason] ?? reason), { status: response.status });
+}
+
+// Calls `each` with the objects of a response of lines, as they come.
+export async function lines(response, each) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n");
+    rest = parts.pop();
+    for (const part of parts.filter(Boolean)) each(JSON.parse(part));
+  }
+}
+
+// Ends the session: the browser keeps this name in place of the user's. Throws an error if it has
+// not, so that nobody leaves in the belief.
+export function logOut() {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open("GET", "logout", true, "logout", "-");
+    request.onloadend = () => (request.status === 200 ? resolve()
+      : reject(new Error("You are still logged in: the server does not reply. Try again.")));
+    request.send();
+  });
 }
 
 // Calls a function with arguments, which are texts or bytes. Returns the texts of its result.

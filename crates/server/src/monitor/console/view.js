@@ -1,4 +1,5 @@
-// View: elements of the page. All text is set as text, never as HTML.
+// View: elements of the page, and numbers as people read them. All text is set as text, never as
+// HTML.
 
 export const byId = (id) => document.getElementById(id);
 
@@ -69,20 +70,21 @@ export class Chart {
   constructor(label, lines) {
     this.node = drawn("svg", {
       class: "chart", viewBox: "0 0 300 44", preserveAspectRatio: "none", role: "img",
-      "aria-label": `${label}, the last minutes`,
+      "aria-label": `${label}, the past hour`,
     });
     this.node.append(drawn("line", { class: "base", x1: 0, x2: 300, y1: 43.5, y2: 43.5 }));
     this.groups = Array.from({ length: lines }, () => this.node.appendChild(drawn("g", {})));
   }
 
-  // Draws lines of values from 0 to 1 of `max`, or of the largest one. A missing value is a gap.
+  // Draws lines of values from 0 to 1 of `max`, or of the largest one. A missing value is a gap,
+  // also one that is null, as in the history of the server.
   // `moments` is how many values fill the width.
   draw(lines, moments, max) {
-    const largest = max ?? Math.max(...lines.flat().filter((value) => value !== undefined), 0);
+    const largest = max ?? Math.max(...lines.flat().filter((value) => value != null), 0);
     lines.forEach((values, line) => {
       const parts = [[]];
       values.forEach((value, index) => {
-        if (value === undefined) {
+        if (value == null) {
           parts.push([]);
           return;
         }
@@ -96,25 +98,6 @@ export class Chart {
       });
       this.groups[line].replaceChildren(...drawnParts);
     });
-  }
-}
-
-export class Bar {
-  constructor(label) {
-    this.part = drawn("rect", { class: "part", width: 0, height: 8, rx: 4 });
-    this.node = drawn("svg", {
-      class: "bar", viewBox: "0 0 300 8", preserveAspectRatio: "none", role: "img",
-      "aria-label": label,
-    });
-    this.node.append(drawn("rect", { class: "whole", width: 300, height: 8, rx: 4 }), this.part);
-    this.label = label;
-  }
-
-  // Shows a share from 0 to 1. From `full` on it stands out.
-  draw(share, full) {
-    this.node.classList.toggle("full", share >= full);
-    this.part.setAttribute("width", Math.max(0, Math.min(share, 1)) * 300);
-    this.node.setAttribute("aria-label", `${this.label}: ${Math.round(share * 100)}%`);
   }
 }
 
@@ -136,4 +119,62 @@ export function fill(body, rows, none) {
     made.push(element("tr", "", cell));
   }
   body.replaceChildren(...made);
+}
+
+const NONE = "–";
+
+function scaled(value, base, units, digits) {
+  let unit = 0;
+  let rest = Math.abs(value);
+  while (rest >= base && unit < units.length - 1) {
+    rest /= base;
+    unit += 1;
+  }
+  const shown = rest >= 100 || (unit === 0 && Number.isInteger(rest)) ? rest.toFixed(0)
+    : rest >= 10 ? rest.toFixed(Math.min(digits, 1)) : rest.toFixed(digits);
+  return `${value < 0 ? "-" : ""}${shown}${units[unit]}`;
+}
+
+// Returns a number, of thousands from 10,000 on.
+export function count(value) {
+  if (value === undefined) return NONE;
+  return value < 10000 && Number.isInteger(value) ? String(value)
+    : scaled(value, 1000, ["", " k", " M", " G"], value < 1000 ? 1 : 2);
+}
+
+export function rate(value) {
+  return value === undefined ? NONE : `${count(value)}/s`;
+}
+
+export function bytes(value) {
+  return value === undefined ? NONE
+    : scaled(value, 1024, [" B", " KiB", " MiB", " GiB", " TiB"], 1);
+}
+
+export function byteRate(value) {
+  return value === undefined ? NONE : `${bytes(value)}/s`;
+}
+
+// Returns a share of 1 as a percentage.
+export function share(value) {
+  if (value === undefined) return NONE;
+  const percent = value * 100;
+  return `${percent > 99 && percent < 100 ? percent.toFixed(2) : percent.toFixed(1)}%`;
+}
+
+// Returns a short time, given in seconds.
+export function duration(value) {
+  if (value === undefined) return NONE;
+  if (value >= 1) return `${value.toFixed(value < 10 ? 2 : 1)} s`;
+  if (value >= 1e-3) return `${(value * 1e3).toFixed(value < 1e-2 ? 2 : 1)} ms`;
+  return `${(value * 1e6).toFixed(value < 1e-5 ? 1 : 0)} us`;
+}
+
+// Returns a long time, given in seconds.
+export function age(value) {
+  if (value === undefined) return NONE;
+  for (const [seconds, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
+    if (value >= 2 * seconds) return `${Math.floor(value / seconds)} ${unit}`;
+  }
+  return `${Math.floor(value)} s`;
 }

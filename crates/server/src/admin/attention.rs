@@ -1,0 +1,83 @@
+//! Attention: what an operator of a server should look at, in one list for `tyrant top` and for the
+//! console.
+
+use super::metrics::write_refusal;
+use crate::shared::Shared;
+use crate::shared::warnings::{EVENTS, events};
+use crate::store::gate::WriteCondition;
+use std::fmt;
+
+/// Figures of the database, each of which counts its damage.
+const DAMAGES: [&str; 3] = ["damages", "damaged_segments", "damaged_records"];
+
+/// A matter that needs attention.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Matter {
+    /// Whether clients suffer from it already.
+    pub(crate) is_urgent: bool,
+    pub(crate) text: String,
+}
+
+impl fmt::Display for Matter {
+    /// Writes the text, after an exclamation mark if it is urgent.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = if self.is_urgent { "! " } else { "" };
+        write!(formatter, "{mark}{}", self.text)
+    }
+}
+
+/// Returns what needs attention, the most urgent first.
+pub(crate) fn matters(shared: &Shared) -> Vec<Matter> {
+    let mut matters = Vec::new();
+    let mut add = |is_urgent, text: String| {
+        let is_known = matters.iter().any(|known: &Matter| known.text == text);
+        if !is_known {
+            matters.push(Matter { is_urgent, text });
+        }
+    };
+    let followed = shared.replication.followed();
+    let semi_sync = shared.replication.semi_sync().and_then(|semi_sync| semi_sync.check().err());
+    match write_refusal(shared).or_else(|| semi_sync.map(|error| error.to_string())) {
+        Some(refusal) => add(true, format!("changes are refused: {refusal}")),
+        // A replica is read-only as a rule.
+        None if followed.is_none() && shared.served.gate.pass().is_err() => {
+            add(true, "clients cannot write to this database".to_owned());
+        }
+        None => {}
+    }
+    let figures = shared.served.database.stats();
+    let damages = figures.iter().filter(|(name, _)| DAMAGES.contains(name));
+    let damages = damages.filter_map(|(_, value)| value.parse().ok());
+    let damages: u64 = damages.chain([shared.scrub.totals().1]).max().unwrap_or(0);
+    if damages > 0 {
+        let places = counted(damages, ("DAMAGED place", "DAMAGED places"));
+        add(true, format!("{places}: run \"tyrant check\""));
+    }
+    if let Some((master, follower)) = followed
+        && follower.state() != "following"
+    {
+        let state = follower.state();
+        add(true, format!("does not follow its master {master} now: {state}"));
+    }
+    for warning in &shared.warnings.found().warnings {
+        add(false, warning.text.clone());
+    }
+    let (grown, time) = shared.warnings.growth(events(shared));
+    for (count, names) in grown.into_iter().zip(EVENTS) {
+        if count > 0 {
+            let seconds = time.as_secs().max(1);
+            add(false, format!("{} in the last {seconds} s", counted(count, names)));
+        }
+    }
+    matters
+}
+
+fn counted(count: u64, (one, many): (&str, &str)) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// Returns the matters as a line: separated by semicolons, or `none`.
+pub(crate) fn line(shared: &Shared) -> String {
+    let matters: Vec<String> = matters(shared).iter().map(ToString::to_string).collect();
+    if matters.is_empty() { "none".to_owned() } else { matters.join("; ") }
+}

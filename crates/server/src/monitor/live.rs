@@ -1,0 +1,378 @@
+//! Live: the changes of a database as they are made, and a copy of it with its progress.
+//!
+//! Both are requests of Tokyo Tyrant's protocol, over a pair of sockets within the process, after a
+//! login with the name and the password of the console's request. So the server checks the rights
+//! of that user. The response is lines of JSON, which a browser reads as they come.
+//!
+//! | path | request to the server | members of a line |
+//! |---|---|---|
+//! | `/ui/changes?db=ID` | `repl` from now on | `time`, `command`, `key`, `bytes`, `failed` |
+//! | `/ui/copy?db=ID` | `copy` into `copy-dir` | `bytes`, `of`; at the end `path` or `error` |
+//!
+//! Memory of a response: [`BODY_BYTES_MAX`] of a change, whose rest is passed over here. The sender
+//! of the update log has a change as a whole, twice, as for each replica.
+
+use super::exchange::{Incoming, end_record_headers};
+use super::turns::Turn;
+use crate::ClientPaths;
+use crate::shared::Shared;
+use crate::update_log::now_us;
+use cabinet::Kind;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::{Value as Json, json};
+use std::borrow::Cow;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wire::binary::{Function, Request, StringsBuffer, encode};
+use wire::http::{BasicCredentials, Head, Status, encode as percent_encoded, reply};
+use wire::update_log::{ENTRY_HEADER_BYTES, Message, Operation};
+use wire::{Described, Parse};
+
+/// Bytes of a change that are read, which have its key.
+const BODY_BYTES_MAX: usize = 128 << 10;
+
+/// Bytes of a key that are sent.
+const KEY_BYTES_MAX: usize = 1024;
+
+/// Time between two lines of progress.
+const PROGRESS: Duration = Duration::from_millis(500);
+
+/// Longest silence of the server, which sends a heartbeat every second.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// Id in the request. It belongs to no server, so no log entries are left out, and no old files are
+/// kept for it.
+const SERVER_ID: u32 = 0x7fff_ffff;
+
+/// Reason why there is no response of lines.
+pub(super) enum Failure {
+    Refused(Status, Cow<'static, str>),
+    Io(io::Error),
+}
+
+impl Failure {
+    pub(super) fn refused(status: Status, text: impl Into<Cow<'static, str>>) -> Self {
+        Self::Refused(status, text.into())
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Subject of a request.
+#[derive(Clone, Debug)]
+pub(super) enum Wanted {
+    Changes,
+    /// A copy under this name, which the server is asked for, to this path.
+    Copy {
+        name: Vec<u8>,
+        path: PathBuf,
+        database_bytes: u64,
+    },
+}
+
+impl Wanted {
+    /// Returns a request for the changes of a server, or why there are none.
+    pub(super) fn changes(shared: &Shared) -> Result<Self, Failure> {
+        let text = "the server has no update log, whose entries these are: set update-log";
+        let log = shared.served.update_log.as_ref();
+        log.map(|_| Self::Changes).ok_or(Failure::refused(Status::NotImplemented, text))
+    }
+
+    /// Returns a request for a copy of a database, or why there is none.
+    pub(super) fn copy(shared: &Shared) -> Result<Self, Failure> {
+        let refused = |text| Err(Failure::refused(Status::NotImplemented, text));
+        if shared.remote.is_some() || shared.served.kind.is_some_and(Kind::is_on_memory) {
+            return refused("a database without files has no copy");
+        }
+        let database = shared.served.database.path();
+        let part = |part: Option<&std::ffi::OsStr>| {
+            part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default()
+        };
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let (stem, end) = (part(database.file_stem()), part(database.extension()));
+        let name = format!("{stem}-{seconds}.{end}");
+        let database_bytes = shared.served.database.size_bytes();
+        match &shared.config.client_paths {
+            ClientPaths::None => refused("no folder is configured: set copy-dir, and start again"),
+            ClientPaths::Within(folder) => {
+                let path = folder.join(&name);
+                Ok(Self::Copy { name: name.into_bytes(), path, database_bytes })
+            }
+            ClientPaths::Any => {
+                let path = database.with_file_name(name);
+                let name = path.as_os_str().as_encoded_bytes().to_vec();
+                Ok(Self::Copy { name, path, database_bytes })
+            }
+        }
+    }
+}
+
+/// Sends what is asked for over `server`, which is a connection to the database.
+pub(super) fn respond(
+    wanted: &Wanted,
+    incoming: &Incoming<'_>,
+    server: UnixStream,
+    has_users: bool,
+    turn: &Turn<'_>,
+) -> Result<(), Failure> {
+    server.set_read_timeout(Some(SILENCE_MAX))?;
+    server.set_write_timeout(Some(super::MONITOR_EXCHANGE_MAX))?;
+    incoming.socket.set_write_timeout(Some(super::MONITOR_EXCHANGE_MAX))?;
+    let session = Session { server, turn };
+    if has_users {
+        session.log_in(&incoming.head)?;
+    }
+    match wanted {
+        Wanted::Changes => session.changes(),
+        Wanted::Copy { name, path, database_bytes } => session.copy(name, path, *database_bytes),
+    }
+}
+
+struct Session<'a> {
+    server: UnixStream,
+    turn: &'a Turn<'a>,
+}
+
+impl Session<'_> {
+    fn send(&self, request: &Request<'_>) -> Result<(), Failure> {
+        let mut bytes = Vec::new();
+        let too_long = |_| Failure::refused(Status::BadRequest, "a name or a password is too long");
+        encode(request, &mut bytes).map_err(too_long)?;
+        Ok((&self.server).write_all(&bytes)?)
+    }
+
+    fn receive<const N: usize>(&self) -> io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        (&self.server).read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn call(&self, function: Function<'_>, arguments: &[&[u8]]) -> Result<(), Failure> {
+        let mut strings = StringsBuffer::default();
+        for argument in arguments {
+            let too_long = |_| Failure::refused(Status::BadRequest, "an argument is too long");
+            strings.push(argument).map_err(too_long)?;
+        }
+        self.send(&Request::Misc { function, options: 0, arguments: strings.strings() })
+    }
+
+    /// Logs in with the name and the password of a request.
+    fn log_in(&self, head: &Head<'_>) -> Result<(), Failure> {
+        let refused = || Failure::refused(Status::Unauthorized, "Unauthorized");
+        let credentials = head.header("Authorization").and_then(BasicCredentials::decode);
+        let credentials = credentials.ok_or_else(refused)?;
+        let (name, password) = credentials.parts();
+        self.call(Function::Login, &[name, password])?;
+        // The count of the elements follows.
+        if let [0, ..] = self.receive::<5>()? {
+            return Ok(());
+        }
+        // After a guess that came too soon the server ends the connection. Otherwise it replies to
+        // a login without a name, which is no guess.
+        match self.call(Function::Login, &[]).and_then(|()| Ok(self.receive::<5>()?)) {
+            Err(Failure::Io(error)) if has_ended(&error) => Err(Failure::refused(
+                Status::TooManyRequests,
+                "too many logins have failed, wait a minute",
+            )),
+            _ => Err(refused()),
+        }
+    }
+
+    /// Sends the head of the response.
+    fn begin(&self) -> io::Result<()> {
+        let mut bytes = b"HTTP/1.1 200 OK\r\n".to_vec();
+        reply::header(&mut bytes, "Content-Type", "application/x-ndjson");
+        end_record_headers(&mut bytes);
+        self.turn.write(&bytes)
+    }
+
+    fn line(&self, line: &Json) -> io::Result<()> {
+        self.turn.write(format!("{line}\n").as_bytes())
+    }
+
+    /// Sends the changes from now on, until the client leaves.
+    fn changes(&self) -> Result<(), Failure> {
+        let timestamp_us = now_us();
+        // Replication itself has no reply for the reason.
+        let from = timestamp_us.to_string();
+        let admission = [wire::replication::ADMISSION, from.as_bytes()];
+        self.call(Function::Replication, &admission)?;
+        if !matches!(self.receive::<5>()?, [0, ..]) {
+            let text = format!("the server does not send its changes: {}", self.reason()?);
+            return Err(Failure::refused(Status::Forbidden, text));
+        }
+        self.send(&Request::Replicate { timestamp_us, server_id: SERVER_ID })?;
+        match self.receive::<4>() {
+            Ok(_) => {}
+            Err(error) if has_ended(&error) => {
+                let text = "the server does not send its changes: its log has the reason";
+                return Err(Failure::refused(Status::ServiceUnavailable, text));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.begin()?;
+        self.turn.goes_on();
+        loop {
+            let [magic] = self.receive()?;
+            if magic == wire::update_log::NO_OPERATION {
+                // An empty line tells that there is nothing, and finds out a client that has left.
+                self.turn.write(b"\n")?;
+                continue;
+            }
+            let mut bytes = vec![magic];
+            bytes.extend_from_slice(&self.receive::<{ ENTRY_HEADER_BYTES - 1 }>()?);
+            let length = match Message::parse(&bytes) {
+                Parse::Complete(_, length) | Parse::Incomplete(length) => length,
+                Parse::Invalid(_) => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
+            };
+            let body_bytes = length - ENTRY_HEADER_BYTES;
+            let kept = body_bytes.min(BODY_BYTES_MAX);
+            bytes.resize(ENTRY_HEADER_BYTES + kept, 0);
+            (&self.server).read_exact(&mut bytes[ENTRY_HEADER_BYTES..])?;
+            let mut rest = (&self.server).take((body_bytes - kept) as u64);
+            io::copy(&mut rest, &mut io::sink())?;
+            let [_, time @ .., _, _, _, _, _, _, _, _] = *bytes.first_chunk().unwrap_or(&[0; 17]);
+            let line =
+                described(u64::from_be_bytes(time), &bytes[ENTRY_HEADER_BYTES..], body_bytes);
+            self.line(&line)?;
+        }
+    }
+
+    /// Has the server copy its database, and sends how far that is.
+    fn copy(&self, name: &[u8], path: &Path, database_bytes: u64) -> Result<(), Failure> {
+        self.send(&Request::Copy { path: name })?;
+        self.begin()?;
+        let progress = || json!({ "bytes": bytes_below(path), "of": database_bytes });
+        let step = Timespec { tv_sec: 0, tv_nsec: PROGRESS.subsec_nanos().into() };
+        loop {
+            let reply = PollFd::new(&self.server, PollFlags::IN);
+            match poll(&mut [reply], Some(&step)) {
+                Ok(0) => self.line(&progress())?,
+                Ok(_) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+        }
+        self.server.set_read_timeout(Some(super::MONITOR_EXCHANGE_MAX))?;
+        let line = match self.receive::<1>()? {
+            [0] => json!({ "bytes": bytes_below(path), "path": path.display().to_string() }),
+            _ => json!({ "error": self.reason()? }),
+        };
+        Ok(self.line(&line)?)
+    }
+
+    /// Returns why the last request failed.
+    fn reason(&self) -> Result<String, Failure> {
+        self.call(Function::Error, &[])?;
+        let [_, count @ ..] = self.receive::<5>()?;
+        if u32::from_be_bytes(count) == 0 {
+            return Ok("it does not tell why".to_owned());
+        }
+        let bytes = u32::from_be_bytes(self.receive()?);
+        let mut text = Vec::new();
+        (&self.server).take(bytes.into()).read_to_end(&mut text)?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        // The number of the failure is for programs.
+        Ok(match text.split_once(": ") {
+            Some((number, text)) if number.parse::<u32>().is_ok() => text.to_owned(),
+            _ => text,
+        })
+    }
+}
+
+/// Returns a change as an object, of whose body the beginning is given.
+fn described(time_us: u64, body: &[u8], body_bytes: usize) -> Json {
+    let operation = (body.len() == body_bytes).then(|| Operation::parse(body).ok()).flatten();
+    let (command, key) = match &operation {
+        Some(operation) if operation.parts().is_some() => ("transaction".into(), None),
+        Some(Operation { request: Request::Misc { function, arguments, .. }, .. }) => {
+            let key = has_key(*function).then(|| arguments.iter().next()).flatten();
+            (String::from_utf8_lossy(function.name()), key)
+        }
+        Some(operation) => (operation.request.kind().command().into(), operation.request.name()),
+        None => ("change".into(), Operation::peek_key(body)),
+    };
+    let mut encoded = Vec::new();
+    let key = key.map(|key| {
+        percent_encoded(&mut encoded, &key[..key.len().min(KEY_BYTES_MAX)]);
+        String::from_utf8_lossy(&encoded).into_owned()
+    });
+    let failed = operation.is_some_and(|operation| !operation.succeeded);
+    json!({
+        "time": time_us as f64 / 1e6, "command": command, "key": key, "bytes": body_bytes,
+        "failed": failed,
+    })
+}
+
+/// Returns whether the first argument of a function is a key, or the first one of several.
+fn has_key(function: Function<'_>) -> bool {
+    use Function as F;
+    matches!(
+        function,
+        F::Put
+            | F::PutKeep
+            | F::PutCat
+            | F::PutDuplicate
+            | F::PutDuplicateBack
+            | F::PutList
+            | F::PutExpiring
+            | F::Out
+            | F::OutList
+            | F::Touch
+            | F::Increment
+    )
+}
+
+/// Returns whether the server has ended the connection.
+fn has_ended(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+/// Returns the size of a file, or of all files in a folder.
+fn bytes_below(path: &Path) -> u64 {
+    let Ok(found) = path.symlink_metadata() else { return 0 };
+    if !found.is_dir() {
+        return found.len();
+    }
+    let entries = path.read_dir().into_iter().flatten().flatten();
+    entries.map(|entry| bytes_below(&entry.path())).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_has_its_command_and_its_key() {
+        let of = |request: Request<'_>, cut: usize| {
+            let mut body = Vec::new();
+            Operation { request, succeeded: true }.encode(&mut body).expect("a body");
+            let line = described(1_500_000, &body[..body.len() - cut], body.len());
+            (line["command"].clone(), line["key"].clone(), line["time"].clone())
+        };
+        let put = |value| Request::Put { key: b"a b", value };
+        assert_eq!(of(put(b"1"), 0), (json!("put"), json!("a%20b"), json!(1.5)));
+        assert_eq!(of(put(b"12345"), 3), (json!("change"), json!("a%20b"), json!(1.5)));
+        assert_eq!(of(Request::Vanish, 0).1, Json::Null);
+        // A record with an expiry, a row of a table and several records.
+        let misc = |function, arguments: &[&[u8]]| {
+            let mut strings = StringsBuffer::default();
+            arguments.iter().for_each(|argument| strings.push(argument).expect("a short one"));
+            let arguments = strings.strings();
+            let (command, key, _) = of(Request::Misc { function, options: 0, arguments }, 0);
+            (command, key)
+        };
+        assert_eq!(misc(Function::Put, &[b"a b", b"1"]), (json!("put"), json!("a%20b")));
+        assert_eq!(misc(Function::OutList, &[b"a", b"b"]), (json!("outlist"), json!("a")));
+        assert_eq!(misc(Function::SetIndex, &[b"c", b"1"]), (json!("setindex"), Json::Null));
+        let unknown = misc(Function::Unknown(b"new"), &[b"c"]);
+        assert_eq!(unknown, (json!("new"), Json::Null));
+    }
+}

@@ -3,6 +3,7 @@
 import pytest
 
 import cabinet
+import cabinet._server
 
 #: Names of the kinds of databases that hold any keys and values.
 KEYED = ["a.tch", "a.tcb", "*", "+"]
@@ -32,6 +33,15 @@ def pytest_collection_modifyitems(config, items):
 def mode(request):
     """The arguments of an opening, by one process and by several, in turn."""
     return request.param
+
+
+@pytest.fixture
+def cache_mode(mode, monkeypatch):
+    """Opens caches by one process and by several, in turn."""
+    if mode:
+        defaults = {**cabinet.Cache.__init__.__kwdefaults__, "shared": True}
+        monkeypatch.setattr(cabinet.Cache.__init__, "__kwdefaults__", defaults)
+        monkeypatch.setattr(cabinet._server, "IDLE_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ from cabinet import _cache_storage
 from cabinet.cache import ENOVAL, Cache, EmptyDirWarning, FanoutCache, Timeout, UnknownFileWarning
 from cabinet.persistent import Deque, Index
 
+pytestmark = pytest.mark.usefixtures("cache_mode")
+
 LARGE = b"large" * 10_000
 
 #: Seconds that a test waits before it fails.
@@ -37,12 +39,12 @@ def cache(tmp_path):
 
 
 def entries(cache):
-    """Returns all entries of the tree but counts, settings and the mark of use."""
+    """Returns all entries of the tree but counts, settings and marks."""
     storage = cache._storage
     with storage.transaction(-1):
         storage.write_notes()
     found = storage.store.iter_items()
-    return {key: value for key, value in found if key[:1] not in b"csw"}
+    return {key: value for key, value in found if key[:1] not in b"cswv"}
 
 
 def texts(found):
@@ -223,6 +225,7 @@ def test_reads_are_written_before_there_are_too_many(cache):
     assert texts(cache.check()) == []
 
 
+@pytest.mark.alone
 def test_a_kill_while_the_order_is_rebuilt_is_repaired(tmp_path):
     with Cache(tmp_path) as cache:
         fill(cache, 50)
@@ -607,6 +610,7 @@ def test_readers_never_miss_a_value_that_is_replaced(cache):
     assert len(files(cache)) == 1
 
 
+@pytest.mark.alone
 def test_another_process_gets_a_clear_error(tmp_path, cache):
     script = "import sys, cabinet.cache\ncabinet.cache.Cache(sys.argv[1])"
     command = [sys.executable, "-c", script, cache.directory]
@@ -627,6 +631,7 @@ def in_child(cache, folder, results):
         results.put(other["c"])
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_child_of_a_fork_opens_caches_of_its_own(tmp_path, cache):
     cache["a"] = 1

@@ -56,6 +56,7 @@ def wait_until(is_true):
 def in_process(program, *arguments):
     return subprocess.Popen(
         [sys.executable, "-c", program, *map(str, arguments)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

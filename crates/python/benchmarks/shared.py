@@ -52,7 +52,7 @@ def main():
     order = chance.sample(keys, number)
     value = b"x" * 100
     for options in ({}, {"shared": True, "idle_seconds": 0}):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             path = os.path.join(folder, "a.tch")
             with cabinet.open(path, **options) as database:
                 server = server_of(path) if options else None

@@ -7,7 +7,6 @@ use crate::expiry::Seconds;
 use crate::operation::{Operation, Place, Record, Step};
 use crate::shared::Shared;
 use crate::store::Store;
-use crate::wire::Bytes;
 use cabinet::Version;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -44,15 +43,6 @@ impl Cursor {
         let _open = self.shared.enter()?;
         let place = self.place.try_lock().ok_or(Failure::Busy)?;
         Ok(place.as_ref().map(|place| PyBytes::new(py, part(place))))
-    }
-
-    fn insert(
-        &self,
-        value: &Bound<'_, PyAny>,
-        step: impl for<'b> FnOnce(Bytes<'b>) -> Step<'b>,
-    ) -> PyResult<bool> {
-        let bytes = self.codecs.encode(value)?;
-        self.step(value.py(), step(bytes.as_bytes().into()))
     }
 }
 
@@ -105,17 +95,20 @@ impl Cursor {
 
     /// Replaces the value of the current record. Returns whether there is one.
     fn put(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.insert(value, |value| Step::Put(value))
+        let bytes = self.codecs.encode(value)?;
+        self.step(value.py(), Step::Put(bytes.as_bytes().into()))
     }
 
     /// Inserts a duplicate before the current record, and moves to it.
     fn insert_before(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.insert(value, |value| Step::InsertBefore(value))
+        let bytes = self.codecs.encode(value)?;
+        self.step(value.py(), Step::InsertBefore(bytes.as_bytes().into()))
     }
 
     /// Inserts a duplicate after the current record, and moves to it.
     fn insert_after(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.insert(value, |value| Step::InsertAfter(value))
+        let bytes = self.codecs.encode(value)?;
+        self.step(value.py(), Step::InsertAfter(bytes.as_bytes().into()))
     }
 
     /// Removes the current record, and moves to the one after it. Returns whether there was one.

@@ -87,12 +87,10 @@ impl Server {
         let opening = Opening::new(name, Some(options))?;
         let database = open(&opening).map_err(errors::library)?;
         let folder = database.path();
-        let listener = listen(&folder).map_err(|error| {
+        let listener = listen(&folder).map_err(|source| {
             let path = folder.join(SOCKET);
-            let text = format!("listen on {}: {error}", path.display());
-            Error::Io { operation: "listen", path, source: io::Error::new(error.kind(), text) }
-        });
-        let listener = listener.map_err(errors::library)?;
+            errors::library(Error::Io { operation: "listen on", path, source })
+        })?;
         let socket = identity(&folder.join(SOCKET));
         let (database, idle_since) = (Some(database), Instant::now());
         let use_of = Mutex::new(Use { database, connections: 0, idle_since });

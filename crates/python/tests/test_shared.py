@@ -1,6 +1,5 @@
 """Databases that several processes share, by a server."""
 
-import glob
 import json
 import os
 import signal
@@ -547,9 +546,3 @@ def test_what_is_acknowledged_survives_kills_of_the_server(path):
         sums, unknown = sum(count[1] for count in counts), sum(count[2] for count in counts)
         assert sums <= database.get_int("sum") <= sums + unknown
         assert database.verify()["damages"] == []
-
-
-def test_no_server_is_left(tmp_path):
-    """Of this module, but for one that is about to end."""
-    pattern = f"{tmp_path.parent}/*/*/server.socket"
-    wait_until(lambda: all(server_of(os.path.dirname(s)) is None for s in glob.glob(pattern)))

@@ -311,7 +311,8 @@ impl User {
 }
 
 /// Fails if the command line gives a user a name or rights that none may have. A blank around a
-/// right or before its prefix is one of a list with blanks.
+/// right or before its prefix is one of a list with blanks, and a star at the end of a prefix is
+/// meant as a pattern.
 fn check_flaw(user: &UserEntry) -> Result<()> {
     let is_spaced = |right: &&String| {
         let parts = right.split_once(':').unwrap_or((right, ""));
@@ -321,6 +322,15 @@ fn check_flaw(user: &UserEntry) -> Result<()> {
         return Err(wrong_command_line(format_args!(
             "the right {right:?} has a blank at an end: rights are separated by commas alone, as in \
              read,write:log: and a blank of a prefix is written \\x20"
+        )));
+    }
+    if let Some(right) = user.rights.iter().find(|right| right.ends_with('*')) {
+        let prefix = right.trim_end_matches('*');
+        let all = prefix.strip_suffix(':').filter(|right| !right.contains(':'));
+        let meant = all.unwrap_or(prefix);
+        return Err(wrong_command_line(format_args!(
+            "the right {right:?} ends with a star, which stands for itself in a prefix: leave it \
+             out, as in {meant}, or write it as \\x2a"
         )));
     }
     user.flaw().map_or(Ok(()), |flaw| Err(wrong_command_line(format_args!("the user {flaw}"))))

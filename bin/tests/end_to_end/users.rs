@@ -3,6 +3,7 @@
 use crate::process::{Server, exchange, fail, feed, misuse, run, succeed, wait_for};
 use crate::terminal::Terminal;
 use rustix::process::{Pid, Signal, kill_process};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -66,6 +67,11 @@ fn users_are_added_changed_listed_and_removed() {
         (&["add", "dora", "--rights", "reads"], "none of read, write, admin"),
         (&["add", "dora", "--rights", "read, write"], "the right \" write\" has a blank at an end"),
         (&["rights", "ann", "--rights", "read: a"], "the right \"read: a\" has a blank at an end"),
+        (
+            &["rights", "ann", "--rights", "read:cart:*"],
+            "out, as in read:cart:, or write it as \\x2a",
+        ),
+        (&["rights", "ann", "--rights", "write:*"], "leave it out, as in write, or write it"),
         (&["rights", "ann", "--rights", "admin:a"], "about the server as a whole"),
     ] {
         let error = misuse(&user(arguments));
@@ -237,6 +243,27 @@ fn a_server_with_users_refuses_others_and_reads_the_file_again() {
     std::fs::write(&path, "").expect("a file");
     let error = fail("tyrant", &["reload", "--server", &server.address()]);
     assert!(error.contains("must have 1 to 1024 users"), "{error}");
+}
+
+#[test]
+fn a_login_that_is_refused_without_a_check_has_a_line_in_the_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("users");
+    add(&path, "ann", "secret");
+    let server = Server::tyrant("*", &["--users", path.to_str().expect("a path")]);
+    let mut guesses = 0..;
+    // There are at most five lines a second.
+    let line = wait_for("a line about a refusal", || {
+        let guess = format!("ann guess-{}", guesses.next()?);
+        let mut stream = server.connect();
+        write!(stream, "set k 0 0 {}\r\n{guess}\r\n", guess.len()).expect("a login");
+        stream.shutdown(std::net::Shutdown::Write).expect("the end of the login");
+        std::io::read_to_string(stream).expect("a reply");
+        let log = server.log();
+        log.lines().find(|line| line.contains("login refused")).map(str::to_owned)
+    });
+    assert!(line.contains("\tWARN\tlogin refused: 127.0.0.1:"), "{line}");
+    assert!(line.contains("over memcached's protocol: too many wrong passwords; "), "{line}");
 }
 
 #[test]

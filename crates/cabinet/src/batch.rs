@@ -44,9 +44,11 @@ impl Batch {
         Self::default()
     }
 
-    /// Creates an empty batch for this many bytes of keys and values.
-    pub(crate) fn for_bytes(bytes: usize) -> Self {
-        Self { bytes: Vec::with_capacity(bytes), ..Self::default() }
+    /// Creates an empty batch with room for this number of changes, and for this many bytes of keys
+    /// and values.
+    pub fn with_capacity(changes: usize, bytes: usize) -> Self {
+        let (bytes, changes) = (Vec::with_capacity(bytes), Vec::with_capacity(changes));
+        Self { bytes, changes, ..Self::default() }
     }
 
     /// Stores a record. A later change of the same key in the batch wins.

@@ -198,7 +198,7 @@ impl State {
     /// Takes the changes, one after the other, so that two copies of all are never there.
     fn take_batch(&mut self) -> Batch {
         let bytes = self.changes.iter().map(|(key, pending)| key.len() + pending.bytes()).sum();
-        let mut batch = Batch::for_bytes(bytes);
+        let mut batch = Batch::with_capacity(self.changes.len(), bytes);
         batch.expected.extend(std::mem::take(&mut self.expected));
         for (key, pending) in std::mem::take(&mut self.changes) {
             match pending {

@@ -649,6 +649,10 @@ fn libraries_have_the_formats_of_redis() {
         ("return struct.size('!8bi8bdq')", ":32"),
         // There must be data for a letter before it counts.
         ("return struct.unpack('!3', '', 2)", "-ERR user_script:1: bad argument #2 to 'unpack' (data string too short)"),
+        ("return struct.unpack('q', '', 2)", "-ERR user_script:1: bad argument #2 to 'unpack' (data string too short)"),
+        ("return struct.unpack('q', '')", "-ERR user_script:1: bad argument #1 to 'unpack' (invalid format option 'q')"),
+        ("return struct.size('?')", "-ERR user_script:1: bad argument #1 to 'size' (invalid format option '?')"),
+        ("return {struct.unpack('>T', struct.pack('bxxx!T', 1, 258):reverse())}", "*2|:258|:9"),
         ("return struct.unpack('!3', 'a')", "-ERR user_script:1: alignment 3 is not a power of 2"),
         ("return {bit.band(7, 3), bit.bor(1, 4), bit.bxor(5, 1), bit.bnot(0), bit.lshift(1, 33), bit.arshift(-8, 1)}", "*6|:3|:5|:4|:-1|:2|:-4"),
         ("return {bit.tohex(255, 4), bit.tohex(-1), bit.rol(1, 31), bit.bswap(1)}", "*4|$4|00ff|$8|ffffffff|:-2147483648|:16777216"),

@@ -251,6 +251,26 @@ fn version_three_has_its_own_null_and_maps() {
 }
 
 #[test]
+fn a_database_in_memory_is_not_taken_for_a_durable_one() {
+    let folder = tempfile::tempdir().unwrap();
+    for (database, appendonly, aof_enabled) in
+        [(memory(), "no", 0), (hash(folder.path()), "yes", 1)]
+    {
+        let server = start(database);
+        let mut client = server.connect();
+        let value = format!("*2|$10|appendonly|${}|{appendonly}", appendonly.len());
+        let refused = "-ERR maxmemory is \"0\" here: capsiz in the database's name, or memory if it is \
+                       in memory, and a restart";
+        talk(
+            &mut client,
+            &[("CONFIG GET appendonly", &value), ("CONFIG SET maxmemory 100mb", refused)],
+        );
+        client.send(&command("INFO persistence"));
+        client.read_until(format!("\r\naof_enabled:{aof_enabled}\r\n").as_bytes());
+    }
+}
+
+#[test]
 fn lines_of_words_are_requests_too() {
     let server = start(memory());
     let mut client = server.connect();

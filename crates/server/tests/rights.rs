@@ -139,7 +139,13 @@ fn clients_may_name_paths_and_masters_only_if_allowed() {
     let restore = Request::Restore { path: b"ulog", timestamp_us: 0, options: 0 };
     client.exchange(request(&restore), b"\x01");
     client.exchange(set_master("", 0, 0, 0), b"\x01");
-    client.exchange(misc("error", &[]), refused("the server was started without --allow-setmst"));
+    client.exchange(
+        misc("error", &[]),
+        refused(
+            "the server was started without --allow-setmst: start it again with that option, or with \
+             --master",
+        ),
+    );
     drop(server);
     let settings = Config { client_paths: ClientPaths::Within(top.clone()), ..config() };
     let server = start_with(settings, database);

@@ -56,6 +56,9 @@ const NUMBERS: &[&str] = &[
 /// the servers have gone on by another time in between.
 const TIMES: &[&str] = &["100", "1000", "-1", "0", "abc", "9223372036854775807"];
 
+/// Whole numbers above this one, in November 2023, are times in seconds since 1970.
+const TIME_MIN: u64 = 1_700_000_000;
+
 /// Places of bits and bytes, bits, types of bit fields, floats, and dumps, each byte a character.
 const PLACES: &[&str] = &[
     "0", "1", "5", "7", "8", "13", "40", "-1", "-3", "-9", "100", "#0", "#1", "#7", "#-1", "abc",
@@ -587,6 +590,21 @@ fn comparable(command: &[String], reply: String) -> String {
     }
 }
 
+/// Returns whether two replies are the same. The time of an expiry, in seconds since 1970, may be
+/// another one in the server that was asked later.
+fn are_same(theirs: &str, ours: &str) -> bool {
+    let time = |line: &str| {
+        let time: u64 = line.strip_prefix(':')?.parse().ok()?;
+        (time > TIME_MIN).then_some(time)
+    };
+    let mut lines = theirs.split(r"\r\n").zip(ours.split(r"\r\n"));
+    theirs.len() == ours.len()
+        && lines.all(|(theirs, ours)| {
+            let times = time(theirs).zip(time(ours));
+            theirs == ours || times.is_some_and(|(theirs, ours)| theirs.abs_diff(ours) <= 1)
+        })
+}
+
 /// Holds the conversation of a seed with both servers. Fails if they differ.
 pub(super) fn compare_answers(seed: u64, redis: u16, tyrant: u16) -> Result<()> {
     let mut random = Random::new(seed);
@@ -621,7 +639,7 @@ pub(super) fn compare_answers(seed: u64, redis: u16, tyrant: u16) -> Result<()> 
         let [theirs, ours] = &mut connections;
         let theirs = comparable(words, theirs.reply(is_set)?);
         let ours = comparable(words, ours.reply(is_set)?);
-        if theirs != ours {
+        if !are_same(&theirs, &ours) {
             bail!("command {number}, {words:?}: Redis {theirs:?}, the server {ours:?}");
         }
         if words[0] == "QUIT" || ours.starts_with("-ERR Protocol error") {
@@ -629,4 +647,20 @@ pub(super) fn compare_answers(seed: u64, redis: u16, tyrant: u16) -> Result<()> 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::are_same;
+
+    #[test]
+    fn times_of_expiries_may_differ_by_a_second_and_nothing_else_may() {
+        let replies = |time: &str, other: &str| format!(r"*2\r\n:{time}\r\n:{other}\r\n");
+        let one = replies("1796063046", "9");
+        assert!(are_same(&one, &one));
+        assert!(are_same(&one, &replies("1796063047", "9")));
+        for other in [replies("1796063048", "9"), replies("1796063046", "8"), one.repeat(2)] {
+            assert!(!are_same(&one, &other), "{other}");
+        }
+    }
 }

@@ -151,7 +151,7 @@ const JSON: &[&str] = &[
 
 const FORMATS: &[&str] = &[
     "b", "B", ">h", "<H", ">i4", "<I3", "l", ">L", "!4 b i", "bBx", "f", ">d", "i16", "c0", "Bc0",
-    "s", "c2", "!3", "i33", "q", "",
+    "s", "c2", "!3", "i33", "q", "", "T", ">bT", "!T t", "b?", "x b", "b4",
 ];
 
 /// A script, and its digest.

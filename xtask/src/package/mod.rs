@@ -109,11 +109,13 @@ fn package(programs: &Path, version: &str) -> Result<PathBuf> {
          Maintainer: The Tyrant authors <tyrant@localhost>\n\
          Section: database\n\
          Priority: optional\n\
+         Installed-Size: {}\n\
          Depends: {}, passwd, procps\n\
          Suggests: logrotate\n\
          Description: persistent key-value server\n \
          A server that speaks memcached's protocols, Redis's, HTTP and Tokyo Tyrant's\n \
          protocol over one port, with replication and backups.\n",
+        installed_kib(root)?,
         libraries(programs)?
     );
     fs::write(place(root, "DEBIAN/control")?, control).context("the control file")?;
@@ -142,6 +144,13 @@ fn place(root: &Path, path: &str) -> Result<PathBuf> {
 
 fn text(path: &Path) -> Result<&str> {
     path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
+}
+
+/// Returns the space that the files of a package take, in KiB.
+fn installed_kib(root: &Path) -> Result<u64> {
+    let output = Command::new("du").arg("-sk").arg(root).output().context("cannot run du")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.split_whitespace().next().and_then(|kib| kib.parse().ok()).context("the output of du")
 }
 
 /// Returns the libraries on which the program depends, as Debian packages.

@@ -48,10 +48,11 @@ impl<I: Index> KeyedEngine<I> {
     /// lock each, so they cannot deadlock with it.
     pub(crate) fn write_batch(&self, batch: &Batch, wait: Wait) -> Result<()> {
         self.log.check_space_at_once(batch.check_length()?, wait)?;
-        let last = batch_plan::last_changes(batch, KeyOrder::Lexical).into_iter();
-        let last: Vec<LastChange<'_, I>> = last
-            .map(|(key, change)| Ok(LastChange { index_key: self.index_key_of(key)?, key, change }))
-            .collect::<Result<_>>()?;
+        let changes = batch_plan::last_changes(batch, KeyOrder::Lexical);
+        let mut last: Vec<LastChange<'_, I>> = Vec::with_capacity(changes.len());
+        for (key, change) in changes {
+            last.push(LastChange { index_key: self.index_key_of(key)?, key, change });
+        }
         self.with_space(wait, || {
             let read = || self.read_ahead(batch);
             let write = |reads| self.write_once(batch, &last, reads, wait);
@@ -107,8 +108,6 @@ impl<I: Index> KeyedEngine<I> {
                 )
             })
             .collect();
-        let totals: Vec<usize> = records.iter().map(Prepared::total).collect();
-        let mut places: Vec<Option<Appended>> = vec![None; planned.len()];
         let only_removes = planned.iter().all(|change| change.kind == Kind::Tombstone);
         if I::ShardIndex::HAS_RUNS && !only_removes {
             self.check_index_memory()?;
@@ -117,15 +116,12 @@ impl<I: Index> KeyedEngine<I> {
         let found = planned.iter().filter_map(|change| change.found.as_ref());
         found.for_each(|found| segments.note_loss(found.location));
         drop(segments);
-        let mut note = |index: usize, appended| places[index] = Some(appended);
-        self.log.append_batch(&mut records, purpose, &mut note)?;
+        let appended = self.log.append_batch(&mut records, purpose)?;
         let segments = self.log.segments();
-        for ((change, total), appended) in planned.iter().zip(totals).zip(places) {
-            let (Some(appended), Some(table)) = (appended, tables.get_mut(change.index_key.shard))
-            else {
-                continue;
-            };
-            self.apply(table, &segments, change, appended, total);
+        for (change, (appended, total)) in planned.iter().zip(appended) {
+            if let Some(table) = tables.get_mut(change.index_key.shard) {
+                self.apply(table, &segments, change, appended, total);
+            }
         }
         Ok(())
     }
@@ -150,8 +146,11 @@ impl<I: Index> KeyedEngine<I> {
         shards.iter().take(GROUP_KEYS_MAX).for_each(|shard| self.shards[*shard].prefetch());
         let shards = batch_plan::lock_order(shards, usize::cmp);
         debug_assert!(shards.len() <= I::SHARDS);
-        let lock = |shard: usize| Ok((shard, self.shards[shard].write_for(wait)?));
-        shards.into_iter().map(lock).collect::<Result<_>>().map(Tables)
+        let mut tables = Vec::with_capacity(shards.len());
+        for shard in shards {
+            tables.push((shard, self.shards[shard].write_for(wait)?));
+        }
+        Ok(Tables(tables))
     }
 
     fn lookup(

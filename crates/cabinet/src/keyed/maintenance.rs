@@ -910,6 +910,46 @@ mod tests {
     }
 
     #[test]
+    fn segments_that_are_removed_together_need_none_of_their_tombstones() {
+        for is_first_kept in [false, true] {
+            let storage = FaultyStorage::new();
+            let database = open_segmented(&storage);
+            let log = &database.engine().log;
+            let sealed = || log.segments().in_order().iter().filter(|one| one.is_sealed()).count();
+            let put = |key: &[u8]| database.put(key, &[1; 100], Meta::NONE, Wait::Block).unwrap();
+            put(b"removed");
+            while sealed() < 1 {
+                put(b"key");
+            }
+            let mut remove = |_: Option<RecordRef<'_>>| Change::Remove;
+            database.update(b"removed", Wait::Block, &mut remove).unwrap();
+            while sealed() < 2 {
+                put(b"key");
+            }
+            let [first, second] = [0, 1].map(|place| Arc::clone(&log.segments().in_order()[place]));
+            database.run_maintenance().unwrap();
+            assert!(first.is_emptied() && second.is_emptied());
+            assert_eq!(Usage::of(&log.segments()).tombstone_bytes, 0, "a tombstone was moved");
+            if is_first_kept {
+                first.note_fault(0, "a test");
+            }
+            let unfinished = storage.kill();
+            while sealed() < 3 {
+                put(b"key");
+            }
+            database.run_maintenance().unwrap();
+            database.run_maintenance().unwrap();
+            let is_there = |one: &Segment| storage.open(&one.path, Open::Existing).is_ok();
+            assert_eq!([&first, &second].map(|one| is_there(one)), [is_first_kept, false]);
+            for storage in [unfinished, storage.kill()] {
+                let left = open_segmented(&storage);
+                assert!(!left.read(b"removed", Wait::Block, &mut |_| ()).unwrap());
+                assert!(left.read(b"key", Wait::Block, &mut |_| ()).unwrap());
+            }
+        }
+    }
+
+    #[test]
     fn an_emptied_segment_stays_until_what_was_moved_from_it_is_sealed() {
         let storage = FaultyStorage::new();
         let database = open_segmented(&storage);

@@ -135,15 +135,12 @@ impl TreeEngine {
                 )
             })
             .collect();
-        let mut sequences = vec![0; planned.len()];
         let only_removes = batch.removes || planned.iter().all(|change| change.operation.removes());
         let purpose = if only_removes { Purpose::Remove } else { Purpose::Store };
-        self.log.append_batch(&mut records, purpose, |index, appended| {
-            sequences[index] = appended.sequence;
-        })?;
-        for (change, sequence) in planned.iter().zip(sequences) {
+        let appended = self.log.append_batch(&mut records, purpose)?;
+        for (change, (appended, _)) in planned.iter().zip(appended) {
             let LeafChange { leaf, key, value, meta, operation, .. } = change;
-            self.apply(&mut states[*leaf], *operation, key, value, *meta, sequence);
+            self.apply(&mut states[*leaf], *operation, key, value, *meta, appended.sequence);
         }
         Ok(())
     }

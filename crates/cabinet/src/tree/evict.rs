@@ -483,13 +483,10 @@ impl TreeEngine {
             .iter()
             .map(|(key, _)| self.log.prepare(Kind::Put, key, &redo, Meta::NONE, Compression::None))
             .collect();
-        let mut sequences = vec![0; keys.len()];
-        self.log.append_batch(&mut records, Purpose::Remove, |index, appended| {
-            sequences[index] = appended.sequence;
-        })?;
+        let appended = self.log.append_batch(&mut records, Purpose::Remove)?;
         let before = state.records();
-        for ((key, _), sequence) in keys.iter().zip(sequences) {
-            self.apply(state, Operation::RemoveAll, key, &[], Meta::NONE, sequence);
+        for ((key, _), (appended, _)) in keys.iter().zip(appended) {
+            self.apply(state, Operation::RemoveAll, key, &[], Meta::NONE, appended.sequence);
             self.clock.report_evicted(key);
         }
         let removed = before.saturating_sub(state.records());

@@ -2,7 +2,7 @@
 //!
 //! | letter | value |
 //! |---|---|
-//! | `b`, `B`, `h`, `H`, `l`, `L` | whole number of 1, 2 or 8 bytes, with a sign or without |
+//! | `b`, `B`, `h`, `H`, `l`, `L`, `T` | whole number of 1, 2 or 8 bytes, with a sign or without |
 //! | `iN`, `IN` | whole number of N bytes, 4 without N |
 //! | `f`, `d` | float of 4 or 8 bytes |
 //! | `cN`, `s` | N bytes; bytes and a zero |
@@ -40,8 +40,6 @@ struct Format<'l> {
     at: usize,
     is_big: bool,
     alignment: usize,
-    /// Whether unknown letters and digits have no size, as for `size`.
-    skips_unknown: bool,
 }
 
 /// A letter of a format, with the size of its value, and the zeros before it.
@@ -55,14 +53,7 @@ impl<'l> Format<'l> {
     fn new(lua: &'l Lua, letters: &[u8]) -> Self {
         let end = letters.iter().position(|byte| *byte == 0).unwrap_or(letters.len());
         let is_big = cfg!(target_endian = "big");
-        Self {
-            lua,
-            letters: letters[..end].to_vec(),
-            at: 0,
-            is_big,
-            alignment: 1,
-            skips_unknown: false,
-        }
+        Self { lua, letters: letters[..end].to_vec(), at: 0, is_big, alignment: 1 }
     }
 
     fn number_or(&mut self, absent: usize) -> Result<usize> {
@@ -78,14 +69,14 @@ impl<'l> Format<'l> {
         number.ok_or_else(|| library_error(self.lua, "integral size overflow"))
     }
 
+    /// Returns the size of a letter's value; 0 for one that is unknown, too.
     fn size_of(&mut self, letter: u8) -> Result<usize> {
         Ok(match letter {
             b'b' | b'B' | b'x' => 1,
             b'h' | b'H' => 2,
-            b'l' | b'L' | b'd' => 8,
+            b'l' | b'L' | b'T' | b'd' => 8,
             b'f' => 4,
             b'c' => self.number_or(1)?,
-            b's' | b' ' | b'<' | b'>' | b'!' => 0,
             b'i' | b'I' => {
                 let size = self.number_or(4)?;
                 if size > INTEGER_BYTES_MAX {
@@ -95,16 +86,12 @@ impl<'l> Format<'l> {
                 }
                 size
             }
-            letter if self.skips_unknown && letter.is_ascii_alphanumeric() => 0,
-            letter => {
-                let letter = char::from(letter);
-                let text = format!("invalid format option '{letter}'");
-                return Err(argument_error(self.lua, 1, &text));
-            }
+            _ => 0,
         })
     }
 
-    /// Returns the next part after so many bytes; `None` at the end. [`Self::apply`] follows it.
+    /// Returns the next part after so many bytes; `None` at the end. [`Self::apply`] follows one
+    /// that has no value.
     fn next(&mut self, bytes: usize) -> Result<Option<Part>> {
         let Some(letter) = self.letters.get(self.at).copied() else { return Ok(None) };
         self.at += 1;
@@ -120,7 +107,8 @@ impl<'l> Format<'l> {
         Ok(Some(Part { letter, size, padding }))
     }
 
-    /// Changes the format as a letter says, if it is about the parts after it.
+    /// Changes the format as a letter says that is about the parts after it. Fails if there is no
+    /// such letter.
     fn apply(&mut self, letter: u8) -> Result<()> {
         match letter {
             b'<' => self.is_big = false,
@@ -133,7 +121,11 @@ impl<'l> Format<'l> {
                 }
                 self.alignment = alignment;
             }
-            _ => {}
+            b' ' => {}
+            letter => {
+                let text = format!("invalid format option '{}'", char::from(letter));
+                return Err(argument_error(self.lua, 1, &text));
+            }
         }
         Ok(())
     }
@@ -153,14 +145,13 @@ fn pack(lua: &Lua, context: &Context, values: MultiValue) -> Result<LuaString> {
     let mut output = Output::new(lua, context);
     let (mut place, mut bytes) = (2, 0_usize);
     while let Some(Part { letter, mut size, padding }) = format.next(bytes)? {
-        format.apply(letter)?;
         let mut zeros = padding;
         while zeros > 0 {
             output.push(&ZEROS[..zeros.min(ZEROS.len())])?;
             zeros -= zeros.min(ZEROS.len());
         }
         match letter {
-            b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'i' | b'I' => {
+            b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
                 output.push(&integer_bytes(arguments.number(place)?, size, format.is_big))?;
                 place += 1;
             }
@@ -189,7 +180,7 @@ fn pack(lua: &Lua, context: &Context, values: MultiValue) -> Result<LuaString> {
                     size += 1;
                 }
             }
-            _ => {}
+            _ => format.apply(letter)?,
         }
         bytes += padding + size;
     }
@@ -249,10 +240,8 @@ fn unpack(lua: &Lua, context: &Context, values: MultiValue) -> Result<MultiValue
         at = at.checked_add(padding).ok_or_else(too_short)?;
         let rest = data.get(at..).ok_or_else(too_short)?;
         let bytes = rest.get(..size).ok_or_else(too_short)?;
-        // As in Redis, there must be data for a letter before it counts.
-        format.apply(letter)?;
         match letter {
-            b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'i' | b'I' => {
+            b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
                 let is_signed = letter.is_ascii_lowercase();
                 results.push(Value::Number(integer_of(bytes, is_signed, format.is_big)));
             }
@@ -282,7 +271,9 @@ fn unpack(lua: &Lua, context: &Context, values: MultiValue) -> Result<MultiValue
                 size = end + 1;
                 results.push(Value::String(context.text(lua, &rest[..end])?));
             }
-            _ => {}
+            b'x' => {}
+            // As in Redis, there must be data for a letter before it counts.
+            _ => format.apply(letter)?,
         }
         at += size;
         super::check_results(lua, results.len())?;
@@ -294,13 +285,12 @@ fn unpack(lua: &Lua, context: &Context, values: MultiValue) -> Result<MultiValue
 fn size(lua: &Lua, _: &Context, values: MultiValue) -> Result<f64> {
     let arguments = Arguments::new(lua, values);
     let mut format = Format::new(lua, &arguments.text(1)?.as_bytes());
-    format.skips_unknown = true;
     let mut bytes = 0_usize;
     while let Some(Part { letter, size, padding }) = format.next(bytes)? {
-        format.apply(letter)?;
         match (letter, size) {
             (b's', _) => return Err(argument_error(lua, 1, "option 's' has no fixed size")),
             (b'c', 0) => return Err(argument_error(lua, 1, "option 'c0' has no fixed size")),
+            _ if !letter.is_ascii_alphanumeric() => format.apply(letter)?,
             _ => {}
         }
         bytes = bytes.saturating_add(padding + size);

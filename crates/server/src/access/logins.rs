@@ -346,7 +346,16 @@ impl Logins {
         match standing {
             Standing::MayTry => None,
             Standing::IsWrong => Some(self.deny(address, protocol)),
-            Standing::Waits(wait) => Some(Login::TooSoon { wait_s: wait.as_secs() + 1 }),
+            Standing::Waits(wait) => {
+                let wait_s = wait.as_secs() + 1;
+                self.log(address, |from| {
+                    format!(
+                        "login refused: {from} over {protocol}: too many wrong passwords; the next \
+                         attempt may come in {wait_s} s"
+                    )
+                });
+                Some(Login::TooSoon { wait_s })
+            }
         }
     }
 

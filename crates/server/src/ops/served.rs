@@ -67,6 +67,11 @@ pub(crate) struct Served {
 }
 
 impl Served {
+    /// Returns whether the records are in memory alone.
+    pub(crate) fn is_on_memory(&self) -> bool {
+        self.kind.is_some_and(Kind::is_on_memory)
+    }
+
     /// Serves `database`, with its log and the changes that a killed process left pending.
     pub(crate) fn new(
         database: Database,

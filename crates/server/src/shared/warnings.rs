@@ -5,7 +5,6 @@
 
 use crate::shared::Shared;
 use crate::store::gate::WriteCondition;
-use cabinet::name::Kind;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -170,7 +169,7 @@ impl Logged {
 /// Looks at the disks and the certificate of a server, its script, and how it was started.
 pub(crate) fn look(shared: &Shared) -> Found {
     let served = &shared.served;
-    let is_on_disk = shared.remote.is_none() && !served.kind.is_some_and(Kind::is_on_memory);
+    let is_on_disk = shared.remote.is_none() && !served.is_on_memory();
     let database = is_on_disk.then(|| Disk::of("database", &served.database.path()));
     let log = shared.config.update_log.as_ref();
     let log = log.map(|log| Disk::of("update_log", &log.folder));

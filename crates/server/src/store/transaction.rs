@@ -72,10 +72,15 @@ impl Store {
         }
     }
 
-    /// Fails if a key cannot be changed within a transaction: it means another record at each use.
-    pub(crate) fn check_transaction_key(&self, key: &[u8]) -> Result<()> {
-        let is_relative = self.as_numbered().is_some() && is_relative(key);
-        if is_relative || key.is_empty() && self.has_rows() {
+    /// Fails if one of some keys cannot be changed within a transaction: it means another record at
+    /// each use.
+    pub(crate) fn check_transaction_keys<'k>(
+        &self,
+        mut keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Result<()> {
+        let (has_ids, has_rows) = (self.as_numbered().is_some(), self.has_rows());
+        let is_chosen = |key: &[u8]| has_ids && is_relative(key) || has_rows && key.is_empty();
+        if (has_ids || has_rows) && keys.any(is_chosen) {
             return Err(Error::Unsupported {
                 operation: "keys that the server chooses",
                 kind: "a transaction",
@@ -100,12 +105,14 @@ impl Store {
         Ok(true)
     }
 
-    /// Stores records together, in place of those that their keys have.
+    /// Stores records together, in place of those that their keys have. `count` is their number,
+    /// and `bytes` those of their keys and values.
     pub(crate) fn put_together<'k>(
         &self,
         records: impl Iterator<Item = (&'k [u8], &'k [u8])>,
+        (count, bytes): (usize, usize),
     ) -> Result<()> {
-        let mut batch = Batch::new();
+        let mut batch = Batch::with_capacity(count, bytes);
         records.for_each(|(key, value)| batch.put(key, value, Meta::NONE));
         self.write(&batch)?;
         if self.raises_events() {

@@ -195,7 +195,7 @@ impl Segment {
     }
 
     /// Returns whether compaction has moved all live records.
-    pub(in crate::log) fn is_emptied(&self) -> bool {
+    pub(crate) fn is_emptied(&self) -> bool {
         self.emptied.load(Ordering::Relaxed)
     }
 

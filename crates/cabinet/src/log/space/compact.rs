@@ -50,7 +50,7 @@ pub(crate) type Spend<'s> = dyn FnMut(u64) -> bool + 's;
 pub(crate) trait Relocate {
     /// Moves the record if the index points to it. Keeps a tombstone while an older record of its
     /// key may exist. `bytes` are the bytes of the record. `oldest` is the lowest number among the
-    /// other segments.
+    /// other segments that stay.
     fn relocate(
         &self,
         segment: &Segment,
@@ -189,13 +189,24 @@ impl Log {
 
     /// Like [`Log::remove_emptied`]. The caller holds `maintenance`.
     pub(in crate::log) fn remove_emptied_held(&self, unsealed: Unsealed) -> Result<()> {
-        // Damage that was found since is evidence.
-        let is_removed = |segment: &Segment| segment.is_emptied() && !segment.is_kept();
-        let is_any = self.segments().iter().any(|segment| is_removed(segment));
+        let is_any = self.segments().iter().any(|segment| segment.is_emptied());
         if is_any && self.sync_moved(unsealed)? {
-            self.remove_matching(&is_removed)?;
+            self.remove(&self.take_emptied())?;
         }
         Ok(())
+    }
+
+    /// Returns the emptied segments, which are removed together. Compaction counted on that: it has
+    /// moved no tombstone whose older records are in another of them. So if damage was found since
+    /// in one, which stays as evidence, those after it are compacted again.
+    fn take_emptied(&self) -> Vec<Arc<Segment>> {
+        let mut emptied = self.segments().in_order();
+        emptied.retain(|segment| segment.is_emptied());
+        let kept = emptied.iter().position(|segment| segment.is_kept());
+        for segment in emptied.drain(kept.unwrap_or(emptied.len())..) {
+            segment.emptied.store(false, Ordering::Relaxed);
+        }
+        emptied
     }
 
     /// Like [`Log::try_to_remove_emptied`]. The caller holds `maintenance`.
@@ -282,13 +293,12 @@ impl Log {
         if self.commit.unsynced().iter().any(|one| Arc::ptr_eq(one, segment)) {
             self.sync_sealed(std::slice::from_ref(segment))?;
         }
-        let oldest = self
-            .segments()
-            .iter()
-            .filter(|one| one.number != segment.number)
-            .map(|one| one.number)
-            .min()
-            .unwrap_or(u64::MAX);
+        // Those that were emptied before are removed together with this one.
+        let segments = self.segments();
+        let others =
+            segments.iter().filter(|other| other.number != segment.number && !other.is_emptied());
+        let oldest = others.map(|other| other.number).min().unwrap_or(u64::MAX);
+        drop(segments);
         let began = Instant::now();
         let mut pace = self.space.pace(gently);
         let is_in_hurry = || self.space.is_in_hurry(&self.segments);
@@ -319,6 +329,10 @@ impl Log {
             }
             Err(error) => return Err(error),
         }
+        // A merge of the index removes emptied segments, and may have found one that stays.
+        if self.oldest_beside(segment) < oldest {
+            return Ok(());
+        }
         let active = self.writer.lock().segment().number;
         self.space.emptied_at.store(active, Ordering::Relaxed);
         self.space.compactions.count_since(began);
@@ -327,8 +341,17 @@ impl Log {
         Ok(())
     }
 
+    /// Returns the lowest number among the other segments. Those that were emptied before do not
+    /// count, because they are removed together with this one.
+    fn oldest_beside(&self, segment: &Segment) -> u64 {
+        let segments = self.segments();
+        let others =
+            segments.iter().filter(|other| other.number != segment.number && !other.is_emptied());
+        others.map(|other| other.number).min().unwrap_or(u64::MAX)
+    }
+
     /// Returns the offsets of the live records of the oldest segment, if it costs little to find
-    /// them. `oldest` is the lowest number among the other segments.
+    /// them. `oldest` is of [`Log::oldest_beside`].
     fn live_in(&self, segment: &Segment, oldest: u64, engine: &dyn Relocate) -> Option<Vec<u32>> {
         // The flag of residency may be of some time ago, and an unreadable page of the mapping ends
         // the process.
@@ -440,7 +463,12 @@ impl Log {
     fn remove_matching(&self, is_removed: &dyn Fn(&Segment) -> bool) -> Result<()> {
         let mut removed = self.segments().in_order();
         removed.retain(|segment| is_removed(segment));
-        self.manifest.forget_names(&removed)?;
+        self.remove(&removed)
+    }
+
+    /// Removes segments, in their order.
+    fn remove(&self, removed: &[Arc<Segment>]) -> Result<()> {
+        self.manifest.forget_names(removed)?;
         removed.iter().try_for_each(|segment| self.remove_segment(segment))
     }
 
@@ -451,5 +479,88 @@ impl Log {
         // Readers may still hold the segment's space. A later call then completes the reserve.
         self.space.keep_reserve(&self.segments);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::FaultyStorage;
+    use crate::{Change, Engine as _, HashDatabase, Meta, Options, RecordRef};
+    use std::path::Path;
+
+    /// An engine that removes emptied segments while one is compacted, as a merge of its index does.
+    struct Merging<'e>(&'e dyn Relocate, &'e Log);
+
+    impl Relocate for Merging<'_> {
+        fn relocate(
+            &self,
+            segment: &Segment,
+            location: Location,
+            record: &Record<'_>,
+            bytes: &[u8],
+            oldest: u64,
+        ) -> Result<()> {
+            self.0.relocate(segment, location, record, bytes, oldest)
+        }
+
+        fn forget(
+            &self,
+            segment: &Segment,
+            location: Location,
+            record: &Record<'_>,
+        ) -> Result<bool> {
+            self.0.forget(segment, location, record)
+        }
+
+        fn forget_segment(&self, segment: &Segment) -> Result<u64> {
+            self.0.forget_segment(segment)
+        }
+
+        fn look_up(&self, segment: &Segment, spend: &mut Spend<'_>) -> Result<bool> {
+            self.1.remove_emptied_held(Unsealed::Sync)?;
+            self.0.look_up(segment, spend)
+        }
+
+        fn live_in(&self, segment: &Segment) -> Option<Vec<u32>> {
+            self.0.live_in(segment)
+        }
+
+        fn checkpoint_bytes(&self) -> u64 {
+            self.0.checkpoint_bytes()
+        }
+    }
+
+    #[test]
+    fn a_segment_whose_tombstones_an_emptied_one_needs_is_compacted_again_if_that_stays() {
+        let storage = FaultyStorage::new();
+        let open = |storage: &FaultyStorage| {
+            let options = Options { segment_bytes: Some(256 << 10), ..Options::default() };
+            let path = Path::new("casket.tch");
+            HashDatabase::open_on(Arc::new(storage.clone()), path, &options, false).unwrap()
+        };
+        let database = open(&storage);
+        let (engine, log) = (database.engine(), &database.engine().log);
+        let fill = |segments: usize| {
+            while log.segments().in_order().len() <= segments {
+                database.put(b"key", &[1; 100], Meta::NONE, Wait::Block).unwrap();
+            }
+        };
+        database.put(b"removed", &[1; 100], Meta::NONE, Wait::Block).unwrap();
+        fill(1);
+        let mut remove = |_: Option<RecordRef<'_>>| Change::Remove;
+        database.update(b"removed", Wait::Block, &mut remove).unwrap();
+        fill(2);
+        let [first, second] = [0, 1].map(|place| Arc::clone(&log.segments().in_order()[place]));
+        log.compact_next(&first, engine, &|| true).unwrap();
+        assert!(first.is_emptied());
+        first.note_fault(0, "a test");
+        log.compact_next(&second, &Merging(engine, log), &|| true).unwrap();
+        assert!(!first.is_emptied() && !second.is_emptied());
+        log.compact_next(&second, engine, &|| true).unwrap();
+        log.remove_emptied(Unsealed::Sync).unwrap();
+        assert!(log.segments().has(&first) && !log.segments().has(&second));
+        let left = open(&storage.kill());
+        assert!(!left.read(b"removed", Wait::Block, &mut |_| ()).unwrap());
     }
 }

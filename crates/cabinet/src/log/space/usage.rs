@@ -81,11 +81,10 @@ impl Space {
     pub(super) fn due_for_compaction(&self, segments: &SegmentSet) -> Option<Arc<Segment>> {
         let guard = segments.load();
         let usage = Usage::of(&guard);
-        let in_order = guard.in_order();
+        let mut in_order = guard.in_order();
+        in_order.retain(|segment| !segment.is_emptied());
         let oldest = in_order.first().map_or(0, |segment| segment.number);
-        let sealed = in_order
-            .iter()
-            .filter(|segment| segment.is_sealed() && !segment.is_kept() && !segment.is_emptied());
+        let sealed = in_order.iter().filter(|segment| segment.is_sealed() && !segment.is_kept());
         // Tombstones after a damaged segment, which stays, must stay as well.
         if percent(usage.tombstone_bytes, usage.total_bytes) > TOMBSTONE_PERCENT_MAX
             && let Some(segment) = sealed.clone().next()

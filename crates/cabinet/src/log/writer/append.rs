@@ -79,15 +79,14 @@ impl Log {
         Ok(appended)
     }
 
-    /// Appends records as a batch: after a crash all of them are present, or none. Calls `each`
-    /// with the index and the location of each record. The last record should be the longest,
+    /// Appends records as a batch: after a crash all of them are present, or none. Returns the place
+    /// of each record, and its size in the log in bytes. The last record should be the longest,
     /// because all must begin within the reach of a [`Location`].
-    pub(crate) fn append_batch(
+    pub(crate) fn append_batch<'r>(
         &self,
-        records: &mut [Prepared<'_>],
+        records: &'r mut [Prepared<'_>],
         purpose: Purpose,
-        mut each: impl FnMut(usize, Appended),
-    ) -> Result<()> {
+    ) -> Result<impl Iterator<Item = (Appended, usize)> + use<'r, '_>> {
         let inner: usize = records.iter().map(Prepared::total).sum();
         let last_at = inner - records.last().map_or(0, Prepared::total);
         if last_at > BATCH_LOG_BYTES_MAX || inner > record::RECORD_BYTES_MAX {
@@ -98,10 +97,8 @@ impl Log {
         let most = header_bytes_max + inner;
         let _change = self.space.begin_large_change(most);
         let mut tail = self.lock_tail_and_allocate(most, header_bytes_max + last_at, purpose)?;
-        let mut offsets = Vec::with_capacity(records.len());
         let first = tail.next_sequence;
         for (record, sequence) in records.iter_mut().zip(first + 1..) {
-            offsets.push((bytes.len(), sequence));
             record.write_to(sequence, &mut bytes);
         }
         // A key of zeros aligns the records after the header.
@@ -110,21 +107,24 @@ impl Log {
         let padding = &padding[..probe.padding_to_align_value()];
         let total = self.prepare_batch(padding, &bytes).total();
         let start = tail.appender.end() + (total - inner);
-        for (offset, _) in &offsets {
-            bind(&mut bytes[*offset..], tail.segment.binding.mask(start + offset));
+        let mut offset = 0;
+        for record in records.iter() {
+            bind(&mut bytes[offset..], tail.segment.binding.mask(start + offset));
+            offset += record.total();
         }
         let mut batch = self.prepare_batch(padding, &bytes);
         let mask = tail.mask();
         let location = self.writer.write_record(&mut tail, &batch.seal(first, mask), total)?;
         tail.next_sequence = first + 1 + records.len() as u64;
         tail.has_changes = true;
-        for (index, (offset, sequence)) in offsets.into_iter().enumerate() {
-            let location = Location::new(location.slot(), start + offset);
-            each(index, Appended { location, sequence });
-        }
         drop(tail);
         self.after_append();
-        Ok(())
+        let mut next = start;
+        Ok(records.iter().zip(first + 1..).map(move |(record, sequence)| {
+            let location = Location::new(location.slot(), next);
+            next += record.total();
+            (Appended { location, sequence }, record.total())
+        }))
     }
 
     fn prepare_batch<'a>(&self, padding: &'a [u8], records: &'a [u8]) -> Prepared<'a> {

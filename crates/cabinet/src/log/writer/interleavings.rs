@@ -173,12 +173,9 @@ impl Model {
     }
 
     fn append_batch(&self, key: usize, value: &[u8]) -> Appended {
-        let mut appended = None;
         let mut records = [self.put(key, value)];
-        self.log
-            .append_batch(&mut records, Purpose::Store, |_, one| appended = Some(one))
-            .expect("a batch");
-        appended.expect("the location of the record")
+        let mut appended = self.log.append_batch(&mut records, Purpose::Store).expect("a batch");
+        appended.next().expect("the location of the record").0
     }
 
     /// Runs the calls of background threads and other callers.

@@ -18,7 +18,7 @@ const INLINE_STRINGS_MAX: usize = 32;
 /// Leaves a request of many or long strings to a thread that may wait.
 fn wait_if_long(context: &Context<'_>, arguments: Arguments<'_>) -> Result<(), Halt> {
     match arguments.len() <= INLINE_STRINGS_MAX {
-        true => super::wait_if_long(context, arguments),
+        true => super::wait_if_long(context, arguments).map(|_| ()),
         false => context.wait(),
     }
 }

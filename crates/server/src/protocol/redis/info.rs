@@ -10,15 +10,47 @@ use wire::Class;
 use wire::RequestKind;
 use wire::redis::{Arguments, ArgumentsIter, Command};
 
-/// Settings of Redis that clients ask for, with what they mean here.
-const SETTINGS: [(&str, &str); 6] = [
-    ("appendonly", "yes"),
-    ("databases", "1"),
-    ("maxmemory", "0"),
-    ("maxmemory-policy", "noeviction"),
-    ("save", ""),
-    ("timeout", "0"),
+/// A setting of Redis that clients ask for.
+struct Setting {
+    name: &'static str,
+    value: &'static str,
+    /// What to set in its place.
+    advice: &'static str,
+}
+
+const SETTINGS: [Setting; 6] = [
+    setting(
+        "appendonly",
+        "yes",
+        "durability in the database's name says when a change is on the disk",
+    ),
+    setting("databases", "1", "a section [[database]] of the configuration for each"),
+    setting(
+        "maxmemory",
+        "0",
+        "capsiz in the database's name, or memory if it is in memory, and a restart",
+    ),
+    setting(
+        "maxmemory-policy",
+        "noeviction",
+        "capsiz in the database's name evicts, and a restart",
+    ),
+    setting("save", "", "tyrant backup makes copies"),
+    setting("timeout", "0", "idle-timeout in the configuration, and tyrant reload"),
 ];
+
+const fn setting(name: &'static str, value: &'static str, advice: &'static str) -> Setting {
+    Setting { name, value, advice }
+}
+
+impl Setting {
+    fn value(&self, context: &Context<'_>) -> &'static str {
+        match self.name {
+            "appendonly" if context.shared.served.is_on_memory() => "no",
+            _ => self.value,
+        }
+    }
+}
 
 /// Name of the setting of keyspace events.
 const EVENTS: &str = "notify-keyspace-events";
@@ -51,7 +83,8 @@ pub(super) fn settings(
     patterns.iter().try_for_each(|pattern| check(pattern))?;
     let is_asked = |name: &str| patterns.iter().any(|pattern| matches(pattern, name.as_bytes()));
     let events = context.shared.served.events().to_string();
-    let all = SETTINGS.into_iter().chain([(EVENTS, &*events)]);
+    let all = SETTINGS.iter().map(|setting| (setting.name, setting.value(context)));
+    let all = all.chain([(EVENTS, &*events)]);
     let found: Vec<_> = all.filter(|(name, _)| is_asked(name)).collect();
     reply::map(output, context.session.redis.version, found.len());
     for (name, value) in found {
@@ -80,18 +113,17 @@ fn set(
             })?);
             continue;
         }
-        let known = SETTINGS.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name));
-        let (Some((name, present)), Some(value)) = (known, strings.next()) else {
+        let is_known = |known: &&Setting| known.name.as_bytes().eq_ignore_ascii_case(name);
+        let known = SETTINGS.iter().find(is_known);
+        let (Some(known), Some(value)) = (known, strings.next()) else {
             let name = String::from_utf8_lossy(name);
             return Err(Failed::Text(format!(
                 "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
             )));
         };
+        let (present, Setting { name, advice, .. }) = (known.value(context), known);
         if present.as_bytes() != value {
-            return Err(Failed::Text(format!(
-                "ERR {name} is {present:?} here: set what is to change in the server's \
-                 configuration, and reload it"
-            )));
+            return Err(Failed::Text(format!("ERR {name} is {present:?} here: {advice}")));
         }
     }
     if let Some(chosen) = chosen {

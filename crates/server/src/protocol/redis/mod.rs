@@ -913,13 +913,13 @@ fn saturated(number: impl TryInto<i64>) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
 }
 
-/// Leaves a request of many or long strings to a thread that may wait.
-fn wait_if_long(context: &Context<'_>, arguments: Arguments<'_>) -> Result<(), Halt> {
-    let bytes: usize = arguments.iter().map(<[u8]>::len).sum();
-    match arguments.len() <= INLINE_KEYS_MAX && bytes < LONG_BYTES_MIN {
-        true => Ok(()),
-        false => context.wait(),
+/// Leaves a request of many or long strings to a thread that may wait. Returns the bytes of all.
+fn wait_if_long(context: &Context<'_>, arguments: Arguments<'_>) -> Result<usize, Halt> {
+    let bytes = arguments.iter().map(<[u8]>::len).sum();
+    if arguments.len() > INLINE_KEYS_MAX || bytes >= LONG_BYTES_MIN {
+        context.wait()?;
     }
+    Ok(bytes)
 }
 
 /// Returns the only strings of a request, whose number was checked.

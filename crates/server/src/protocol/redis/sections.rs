@@ -157,7 +157,7 @@ fn persistence(lines: &mut Lines<'_>) {
     lines.add("loading", 0);
     lines.add("rdb_bgsave_in_progress", 0);
     lines.add("rdb_last_save_time", started(lines.shared));
-    lines.add("aof_enabled", 1);
+    lines.add("aof_enabled", u8::from(!lines.shared.served.is_on_memory()));
     lines.add("aof_rewrite_in_progress", 0);
 }
 

@@ -560,10 +560,9 @@ impl Failed {
 /// Fails if a key cannot be changed within a transaction.
 pub(super) fn check_keys<'k>(
     context: &Context<'_>,
-    mut keys: impl Iterator<Item = &'k [u8]>,
+    keys: impl Iterator<Item = &'k [u8]>,
 ) -> Result<(), Failed> {
-    let store = &context.shared.served.database;
-    Ok(keys.try_for_each(|key| store.check_transaction_key(key))?)
+    Ok(context.shared.served.database.check_transaction_keys(keys)?)
 }
 
 /// Executes `run` so that its changes are made together or not at all, and no other client changes

@@ -50,7 +50,7 @@ pub(super) fn check(store: &Store, operation: &Operation<'_>) -> Result<()> {
         Operation::Write(_) if !store.has_rows() => {}
         operation => return Err(not_within(operation.name())),
     }
-    operation.key().map_or(Ok(()), |key| Ok(store.check_transaction_key(key)?))
+    Ok(store.check_transaction_keys(operation.key().into_iter())?)
 }
 
 pub(super) fn not_within(operation: &'static str) -> ScriptError {

@@ -271,7 +271,8 @@ fn administer(
                 set
             } else {
                 tracing::warn!("setmst refused: clients may not set the master");
-                context.refuse_because("setmst", "the server was started without --allow-setmst");
+                context.refuse_because("setmst", "the server was started without --allow-setmst: start it again with that option, or \
+                     with --master");
                 false
             }
         }

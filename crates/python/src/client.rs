@@ -1,8 +1,9 @@
 //! Shared databases as a process has them: connections to the server, and what is done if it ends.
 //!
 //! An operation takes a connection that is idle, or makes one, and starts the server if there is
-//! none. If the server ends before it replies, the operation is sent again to the next one, unless
-//! it might be done twice then. A transaction has a connection of its own, and ends with it.
+//! none. If the server ends before it replies, a read is sent again to the next one. A change is
+//! not: it may have been done, and others may have changed the record since. A transaction has a
+//! connection of its own, and ends with it.
 //!
 //! The child of a fork makes connections of its own. It does not use those that it inherits.
 
@@ -14,6 +15,7 @@ use crate::signals;
 use crate::wire::{self, BODY_BYTES_MAX, Frame, VERSION};
 use cabinet::Error;
 use parking_lot::Mutex;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
@@ -42,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 const POOL_TIME: Duration = Duration::from_millis(1);
 
 /// Maximum number of idle connections.
-const IDLE_MAX: usize = 64;
+const IDLE_MAX: usize = 4;
 
 /// Maximum bytes of the path of a socket.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -73,6 +75,8 @@ struct Link {
     hello: Hello,
     pool: Mutex<Pool>,
     is_closed: AtomicBool,
+    /// Whether no other process changes what this one does, so that it may repeat its changes.
+    is_alone: AtomicBool,
 }
 
 struct Pool {
@@ -136,7 +140,8 @@ impl Remote {
     ) -> Result<Self, Failure> {
         let pool = Pool { generation: Generation::of_process(), idle: Vec::new() };
         let (pool, is_closed) = (Mutex::new(pool), AtomicBool::new(false));
-        let link = Arc::new(Link { folder, start, hello, pool, is_closed });
+        let is_alone = AtomicBool::new(false);
+        let link = Arc::new(Link { folder, start, hello, pool, is_closed, is_alone });
         let (connection, properties) = link.connect(py)?;
         link.give_back(connection);
         Ok(Self { link, properties, transaction: None, is_refusing: false })
@@ -154,6 +159,12 @@ impl Remote {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.link.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Lets changes whose reply was lost be repeated. The caller has a lock, by which no other
+    /// process makes changes meanwhile.
+    pub(crate) fn repeat_changes(&self) {
+        self.link.is_alone.store(true, Ordering::Relaxed);
     }
 
     /// Closes it, without waiting for operations that are running.
@@ -184,7 +195,7 @@ impl Remote {
 
     /// Begins a transaction.
     pub(crate) fn begin(&self, py: Python<'_>) -> Result<Self, Failure> {
-        let (connection, _) = self.link.exchange(py, &Operation::Begin)?;
+        let connection = self.link.exchange(py, &Operation::Begin)?;
         let properties = outcome(connection.input.body()).and_then(Properties::take)?;
         let transaction = Some(Mutex::new(Some(connection)));
         Ok(Self { link: Arc::clone(&self.link), properties, transaction, is_refusing: false })
@@ -229,40 +240,48 @@ fn call_within(
 
 impl Link {
     fn call<T: FromReply>(&self, py: Python<'_>, operation: &Operation<'_>) -> Result<T, Failure> {
-        let (connection, is_repeated) = self.exchange(py, operation)?;
-        let outcome = match (operation, outcome(connection.input.body())) {
-            (Operation::Remove(_), Ok(Reply::Flag(false))) if is_repeated => Err(unknown()),
-            (_, outcome) => outcome.and_then(T::take),
-        };
+        let connection = self.exchange(py, operation)?;
+        let outcome = outcome(connection.input.body()).and_then(T::take);
         self.give_back(connection);
         outcome
     }
 
-    /// Sends an operation by some connection, and waits for the reply. Returns the connection, and
-    /// whether the operation may have been done before.
-    fn exchange(
-        &self,
-        py: Python<'_>,
-        operation: &Operation<'_>,
-    ) -> Result<(Connection, bool), Failure> {
-        let mut is_repeated = false;
+    /// Sends an operation by some connection, and waits for the reply.
+    fn exchange(&self, py: Python<'_>, operation: &Operation<'_>) -> Result<Connection, Failure> {
+        let is_repeatable = operation.is_repeatable()
+            || self.is_alone.load(Ordering::Relaxed) && operation.is_idempotent();
+        // Whether it may have been done already.
+        let mut is_sent_before = false;
         for _ in 0..TRIES {
-            let mut connection = match self.idle() {
-                Some(connection) => connection,
-                None => self.connect(py)?.0,
+            let connected = match self.idle() {
+                Some(connection) => Ok(connection),
+                None => self.connect(py).map(|(connection, _)| connection),
+            };
+            let mut connection = match connected {
+                Ok(connection) => connection,
+                Err(Failure::Raised(raised)) if raised_by_signal(py, &raised) => {
+                    return Err(Failure::Raised(raised));
+                }
+                Err(failure) if is_sent_before && operation.is_change() => {
+                    let error = PyErr::from(unknown());
+                    error.set_cause(py, Some(failure.into()));
+                    return Err(error.into());
+                }
+                Err(failure) => return Err(failure),
             };
             connection.output.write(&[], operation)?;
             match py.detach(|| connection.exchange()) {
-                Ok(()) => return Ok((connection, is_repeated)),
+                Ok(()) => return Ok(connection),
                 Err(Broken::Raised(raised)) => return Err(raised.into()),
-                Err(Broken::Lost { is_sent: true }) if !operation.is_repeatable() => {
-                    return Err(unknown());
-                }
+                Err(Broken::Lost { is_sent: true }) if !is_repeatable => return Err(unknown()),
                 Err(Broken::Lost { is_sent }) => {
-                    is_repeated |= is_sent;
+                    is_sent_before |= is_sent;
                     self.forget_idle();
                 }
             }
+        }
+        if is_sent_before && operation.is_change() {
+            return Err(unknown());
         }
         Err(self.failed("ends before it replies"))
     }
@@ -277,10 +296,12 @@ impl Link {
     }
 
     /// Keeps a connection for the next operation.
-    fn give_back(&self, connection: Connection) {
+    fn give_back(&self, mut connection: Connection) {
         if self.is_closed.load(Ordering::Relaxed) {
             return;
         }
+        connection.input.shrink();
+        connection.output.shrink();
         if let Some(mut pool) = self.pool.try_lock_for(POOL_TIME)
             && pool.generation == connection.generation
             && pool.idle.len() < IDLE_MAX
@@ -327,7 +348,8 @@ impl Link {
                     }
                 },
             }
-            py.check_signals()?;
+            // The lock of the handle is held, so a handler cannot close the database.
+            signals::within_operation(|| py.check_signals())?;
             py.detach(|| std::thread::sleep(PAUSE));
         }
         Err(self.failed("accepts no connection"))
@@ -397,6 +419,12 @@ pub(crate) fn with_socket_path<T>(
     }
     let folder = File::open(folder)?;
     run(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
+}
+
+/// Returns whether an exception is one that the handler of a signal has raised to end the program
+/// or what it does, and not an error of the package or of the system.
+fn raised_by_signal(py: Python<'_>, raised: &PyErr) -> bool {
+    !raised.is_instance_of::<PyException>(py)
 }
 
 fn unknown() -> Failure {

@@ -197,26 +197,18 @@ impl Properties {
 }
 
 impl Operation<'_> {
-    /// Returns whether it may be done twice, as far as callers can see, if nobody knows whether it
-    /// was done. Others fail then.
+    /// Returns whether it may be done again if nobody knows whether it was done. A change may not:
+    /// another process may have changed the record since.
     pub(crate) fn is_repeatable(&self) -> bool {
+        !self.is_change() && !matches!(self, Self::Backup(_) | Self::Commit)
+    }
+
+    /// Returns whether it leaves the same records if it is done twice, with nothing in between.
+    pub(crate) fn is_idempotent(&self) -> bool {
         match self {
+            Self::Put(_) => true,
             Self::Write(batch) => batch.expected().next().is_none(),
-            Self::Step(_, step) => !step.is_change(),
-            Self::Add(_)
-            | Self::PutDuplicate(..)
-            | Self::SwapIfVersion(..)
-            | Self::SwapIfEqual(..)
-            | Self::RemoveIfEqual(..)
-            | Self::Append(..)
-            | Self::AddInt { .. }
-            | Self::AddDouble(..)
-            | Self::RemoveAll(_)
-            | Self::SearchOut(_)
-            | Self::SetIndex(..)
-            | Self::Backup(_)
-            | Self::Commit => false,
-            _ => true,
+            _ => self.is_repeatable(),
         }
     }
 

@@ -88,6 +88,11 @@ impl Opening {
         self.options.read_only
     }
 
+    /// Returns whether it is made if it is not there.
+    pub(crate) fn is_created(&self) -> bool {
+        self.options.create
+    }
+
     /// Returns whether all records are removed first.
     pub(crate) fn is_truncated(&self) -> bool {
         self.options.truncate

@@ -45,8 +45,11 @@ const END_PAUSE: Duration = Duration::from_millis(10);
 const RELEASE_TIME: Duration = Duration::from_secs(1);
 const RELEASE_PAUSE: Duration = Duration::from_millis(5);
 
-/// Time for which a descriptor is waited for, if the process has too many open.
+/// Pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// Time within which the parts of the first message of a connection come.
+const HELLO_TIME: Duration = Duration::from_secs(10);
 
 /// Server of a shared database, in the process that runs it.
 #[pyclass(module = "cabinet._cabinet", frozen)]
@@ -106,14 +109,30 @@ impl Server {
         py.detach(|| {
             let state = Arc::clone(&self.state);
             thread::spawn(move || state.end_when_idle());
+            // Without a free descriptor, it is the one by which a connection is refused.
+            let mut spare = spare();
             loop {
                 match self.listener.accept() {
                     Ok((stream, _)) => self.state.begin(stream),
+                    Err(_) if spare.is_some() => {
+                        spare = None;
+                        if let Ok((stream, _)) = self.listener.accept() {
+                            self.state.refuse(&stream);
+                        }
+                    }
                     Err(_) => thread::sleep(ACCEPT_PAUSE),
+                }
+                if spare.is_none() {
+                    spare = self::spare();
                 }
             }
         });
     }
+}
+
+/// Returns a descriptor that is open for nothing.
+fn spare() -> Option<File> {
+    File::open("/dev/null").ok()
 }
 
 /// Opens a database. A server that was killed just now may hold its lock for a moment.
@@ -151,18 +170,38 @@ impl State {
         let is_ours = socket_peercred(&stream).is_ok_and(|peer| peer.uid == geteuid());
         let mut use_of = self.use_of.lock();
         let Some(database) = use_of.database.clone().filter(|_| is_ours) else { return };
+        if use_of.connections >= CONNECTIONS_MAX {
+            drop(use_of);
+            return self.refuse(&stream);
+        }
         use_of.connections += 1;
-        let connections = use_of.connections;
         drop(use_of);
         let counted = Counted(Arc::clone(self));
         let serve = move || {
             let mut session = Session::new(database, stream);
             // The connection has ended: by its process, or as that has sent what none of this
             // version sends.
-            let _ = session.serve(&counted.0, connections);
+            let _ = session.serve(&counted.0);
+            CONNECTION.set(None);
         };
         // Without memory for a thread, the process loses its connection.
         let _ = thread::Builder::new().name("connection".into()).spawn(serve);
+    }
+
+    /// Tells a process that there are too many connections.
+    fn refuse(&self, stream: &UnixStream) {
+        let text = format!(
+            "the server of {} has as many connections as it takes, {CONNECTIONS_MAX} or those \
+             that its limit of open files leaves: close some, of threads, transactions or \
+             processes",
+            self.folder.display()
+        );
+        let refusal = Err::<Properties, _>(Fault::new("TooManyError", text));
+        let mut output = Frame::default();
+        // It fits into the buffer of the socket, so this does not wait.
+        if output.write(&[VERSION.as_bytes(), &[0]].concat(), &refusal).is_ok() {
+            let _ = output.send(stream, &mut || true);
+        }
     }
 
     /// Ends the process once no other one has been connected for a while.
@@ -220,8 +259,8 @@ impl Drop for Counted {
 }
 
 thread_local! {
-    /// Copy of the connection of this thread, by which searches notice that nobody waits for them.
-    static CONNECTION: RefCell<Option<UnixStream>> = const { RefCell::new(None) };
+    /// The connection of this thread, by which searches notice that nobody waits for them.
+    static CONNECTION: RefCell<Option<Arc<UnixStream>>> = const { RefCell::new(None) };
 }
 
 /// Returns whether the process that waits for the operation of this thread is gone.
@@ -236,7 +275,7 @@ fn is_abandoned() -> bool {
 
 /// A connection, with the transaction that it is in.
 struct Session {
-    stream: UnixStream,
+    stream: Arc<UnixStream>,
     database: Database,
     transaction: Option<Transaction>,
     is_read_only: bool,
@@ -246,15 +285,17 @@ struct Session {
 impl Session {
     fn new(database: Database, stream: UnixStream) -> Self {
         let output = Frame::default();
-        Self { stream, database, transaction: None, is_read_only: false, output }
+        Self { stream: Arc::new(stream), database, transaction: None, is_read_only: false, output }
     }
 
-    fn serve(&mut self, state: &State, connections: usize) -> io::Result<()> {
-        CONNECTION.set(Some(self.stream.try_clone()?));
+    fn serve(&mut self, state: &State) -> io::Result<()> {
+        CONNECTION.set(Some(Arc::clone(&self.stream)));
         let mut go_on = || true;
         let mut input = Frame::default();
+        self.stream.set_read_timeout(Some(HELLO_TIME))?;
         input.receive(&self.stream, HELLO_BYTES_MAX, &mut go_on)?;
-        let greeted = self.greet(state, connections, input.body());
+        self.stream.set_read_timeout(None)?;
+        let greeted = self.greet(state, input.body());
         self.send(&[VERSION.as_bytes(), &[0]].concat(), &greeted)?;
         while greeted.is_ok() {
             input.receive(&self.stream, BODY_BYTES_MAX, &mut go_on)?;
@@ -273,27 +314,17 @@ impl Session {
             let refusal = self.output.write(prefix, &Err::<(), _>(fault));
             refusal.map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
         }
-        self.output.send(&self.stream, &mut || true)
+        let sent = self.output.send(&self.stream, &mut || true);
+        self.output.shrink();
+        sent
     }
 
     /// Reads the first message, and returns the properties of the database.
-    fn greet(
-        &mut self,
-        state: &State,
-        connections: usize,
-        body: &[u8],
-    ) -> Result<Properties, Fault> {
+    fn greet(&mut self, state: &State, body: &[u8]) -> Result<Properties, Fault> {
         let path = state.folder.display();
         let hello = body.strip_prefix(VERSION.as_bytes()).and_then(|rest| rest.strip_prefix(&[0]));
         let hello = hello.ok_or_else(|| Fault::new("ServerError", "another version"))?;
         let hello: Hello = wire::read(hello)?;
-        if connections > CONNECTIONS_MAX {
-            let text = format!(
-                "the server of {path} has {CONNECTIONS_MAX} connections, and takes no more: close \
-                 some, of threads, transactions or processes"
-            );
-            return Err(Fault::new("TooManyError", text));
-        }
         if hello.options != state.options {
             let (server, own) = (state.options.lines(), hello.options.lines());
             let shown = |option: &str| option.trim_start_matches("Options { ").to_owned();
@@ -330,6 +361,11 @@ impl Session {
                 Some(transaction) => transaction.commit().map(|()| Reply::Done),
                 None => return Err(Fault::wire(&"there is no transaction to commit")),
             },
+            Operation::WaitDurable(position) => {
+                // A later position may never come, and would keep the thread.
+                let position = position.min(self.database.appended());
+                self.database.wait_durable(position).map(|()| Reply::Done)
+            }
             _ => match &self.transaction {
                 Some(transaction) => operation.run(transaction, is_abandoned),
                 None => operation.run(&self.database, is_abandoned),

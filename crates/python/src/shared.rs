@@ -259,6 +259,14 @@ impl Shared {
         }
     }
 
+    /// Lets changes whose reply was lost be repeated, see [`Remote::repeat_changes`].
+    pub(crate) fn repeat_changes(&self) -> Result<(), Failure> {
+        if let Handle::Remote(remote) = &*self.enter()? {
+            remote.repeat_changes();
+        }
+        Ok(())
+    }
+
     /// Returns properties of the database.
     pub(crate) fn properties(&self) -> Result<Properties, Failure> {
         Ok(self.enter()?.properties())

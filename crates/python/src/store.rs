@@ -553,6 +553,12 @@ impl Store {
         Ok(Self { shared, codecs, rules, parent: self.parent.clone() })
     }
 
+    /// Lets changes whose reply was lost be repeated: the caller has a lock, by which no other
+    /// process changes the same records meanwhile.
+    fn _repeat_changes(&self) -> PyResult<()> {
+        Ok(self.shared.repeat_changes()?)
+    }
+
     /// Whether operations fail, because it was closed or belongs to the parent of this process.
     #[getter]
     fn closed(&self) -> bool {
@@ -610,7 +616,8 @@ fn share(
     }
     let folder = std::path::absolute(opening.path())?;
     let prepare = py.import("cabinet._server")?.getattr("prepare")?;
-    let start = prepare.call1((name, &folder, options, idle_seconds))?.unbind();
+    let is_created = opening.is_created();
+    let start = prepare.call1((name, &folder, options, idle_seconds, is_created))?.unbind();
     let hello = Hello { options: opening.fingerprint(), is_read_only: opening.is_read_only() };
     Ok(Remote::open(py, folder, start, hello)?)
 }

@@ -101,6 +101,13 @@ impl Frame {
         self.bytes[..self.end].get(LENGTH_BYTES..).unwrap_or_default()
     }
 
+    /// Gives back the memory of a long frame that was sent or read.
+    pub(crate) fn shrink(&mut self) {
+        if self.bytes.capacity() > BUFFER_BYTES_KEPT {
+            *self = Self::default();
+        }
+    }
+
     /// Sends the frame. Calls `go_on` after a signal, and fails if it returns false.
     pub(crate) fn send(
         &self,
@@ -128,9 +135,7 @@ impl Frame {
         go_on: &mut dyn FnMut() -> bool,
     ) -> io::Result<()> {
         self.end = 0;
-        if self.bytes.len() > BUFFER_BYTES_KEPT {
-            self.bytes = Vec::new();
-        }
+        self.shrink();
         let (mut end, mut frame_bytes) = (0, READ_BYTES);
         loop {
             let room = frame_bytes.clamp(READ_BYTES, end + READ_BYTES_MAX);

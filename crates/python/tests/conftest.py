@@ -13,7 +13,10 @@ ORDERED = ["a.tcb", "+"]
 
 
 #: How databases on the disk are opened: by this process alone, or shared with others.
-MODES = [pytest.param({}, id="alone"), pytest.param({"shared": True, "idle_seconds": 0}, id="shared")]
+MODES = [
+    pytest.param({}, id="alone"),
+    pytest.param({"shared": True, "idle_seconds": 0}, id="shared"),
+]
 
 
 def pytest_configure(config):

@@ -6,8 +6,8 @@ import signal
 import time
 
 import pytest
-from test_shared import KILL_SECONDS, PROCESSES, SECONDS, in_process, kill_server, server_of
-from test_shared import wait_until
+from test_shared import KILL_SECONDS, PROCESSES, SECONDS, Proxy, in_process, kill_server
+from test_shared import server_of, wait_until
 
 import cabinet
 import cabinet._server
@@ -107,6 +107,39 @@ def test_a_transaction_goes_on_after_a_kill_of_the_server(folder):
             kill_server(folder / _cache_storage.TREE_NAME)
             cache["b"] = cache["a"] + 1
         assert cache["b"] == 2 and len(cache) == 2 and cache.check() == []
+
+
+def test_a_commit_is_repeated_within_the_lock_of_the_cache(folder, monkeypatch):
+    monkeypatch.setattr(cabinet._server, "IDLE_SECONDS", 60.0)
+    tree = folder / _cache_storage.TREE_NAME
+    share(folder).close()
+    proxy = Proxy(tree)
+    proxy.start()
+    with share(folder) as cache:
+        cache["a"] = 1
+        with cache.transact():
+            cache["b"] = 2
+            cache["a"]
+            proxy.loses = "reply"
+        assert proxy.loses is None and cache["b"] == 2 and len(cache) == 2
+    os.rename(proxy.real, proxy.socket)
+    kill_server(tree)
+
+
+def test_a_file_stays_if_it_is_not_known_whether_its_row_was_stored(folder, monkeypatch):
+    with share(folder) as cache:
+        write = cache._storage._write
+
+        def lose(changes):
+            write(changes)
+            raise cabinet.OutcomeUnknownError("the reply was lost")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cache._storage, "_write", lose)
+            with pytest.raises(cabinet.OutcomeUnknownError):
+                cache["a"] = b"x" * 100_000
+        assert cache["a"] == b"x" * 100_000 and len(cache) == 1
+        assert cache.check() == []
 
 
 def test_a_killed_process_loses_its_transaction_and_no_lock(folder):

@@ -1,5 +1,6 @@
 """Databases that several processes share, by a server."""
 
+import fcntl
 import json
 import os
 import signal
@@ -19,9 +20,9 @@ LIMIT = 60
 
 #: Processes that write, seconds for which they do, and seconds between two kills of the server:
 #: those of a short run, or of the environment.
-PROCESSES = int(os.environ.get("SHARED_PROCESSES", 8))
-SECONDS = float(os.environ.get("SHARED_SECONDS", 10))
-KILL_SECONDS = float(os.environ.get("SHARED_KILL_SECONDS", 2))
+PROCESSES = int(os.environ.get("SHARED_PROCESSES", 4))
+SECONDS = float(os.environ.get("SHARED_SECONDS", 5))
+KILL_SECONDS = float(os.environ.get("SHARED_KILL_SECONDS", 1))
 
 
 def server_of(folder):
@@ -279,7 +280,7 @@ def test_one_process_and_several_exclude_each_other(path):
 
 def test_options_are_the_same_for_all(path):
     with share(path, compression="lz4"):
-        with pytest.raises(cabinet.InvalidArgumentError, match="compression: Lz4 there.* None here"):
+        with pytest.raises(cabinet.InvalidArgumentError, match="Lz4 there.* None here"):
             share(path)
         share(path, compression="lz4").close()
 
@@ -426,7 +427,7 @@ class Proxy(threading.Thread):
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.socket)
         self.listener.listen()
-        #: What the next request loses: "request" or "reply".
+        #: What the next request loses: "request" or "reply", or that and the server with "server".
         self.loses = None
 
     @staticmethod
@@ -445,13 +446,16 @@ class Proxy(threading.Thread):
                         break
                     server.sendall(request)
                     reply = self.frame(server)
+                    if loses == "server":
+                        self.listener.close()
+                        return
                     if loses == "reply":
                         break
                     client.sendall(reply)
 
 
 @pytest.mark.parametrize("loses", ["request", "reply"])
-def test_a_change_is_repeated_only_if_that_does_no_harm(path, loses):
+def test_reads_are_repeated_and_changes_are_not(path, loses):
     share(path, idle_seconds=60).close()
     proxy = Proxy(path)
     proxy.start()
@@ -464,18 +468,17 @@ def test_a_change_is_repeated_only_if_that_does_no_harm(path, loses):
             proxy.loses = loses
             return operation(*arguments)
 
-        losing(database.put, "a", b"1")
-        losing(database.update, {"b": b"2", "c": b"3"})
-        assert losing(database.get, "a") == b"1" and losing(len, database) == 3
-        assert losing(list, database) == [b"a", b"b", b"c"]
-        if loses == "request":
-            assert losing(database.remove, "c")
-        else:
-            with pytest.raises(cabinet.OutcomeUnknownError):
-                losing(database.remove, "c")
-        assert "c" not in database
+        database.update({"a": b"1", "b": b"2", "c": b"3", "e": b"4"})
+        assert losing(database.get, "a") == b"1" and losing(len, database) == 4
+        assert losing(list, database) == [b"a", b"b", b"c", b"e"]
         is_done = loses == "reply"
         for operation, arguments in (
+            (database.put, ("f", b"6")),
+            (database.update, ({"g": b"7"},)),
+            (database.remove, ("c",)),
+            (database.pop, ("e",)),
+            (database.setdefault, ("h", b"8")),
+            (database.touch, ("b", 1000)),
             (database.add_int, ("n",)),
             (database.append, ("a", b"!")),
             (database.add, ("d", b"4")),
@@ -486,17 +489,165 @@ def test_a_change_is_repeated_only_if_that_does_no_harm(path, loses):
         assert database.get_int("n", 0) == is_done and ("d" in database) == is_done
         assert database["a"] == (b"1!" if is_done else b"1")
         assert database["b"] == (b"5" if is_done else b"2")
+        assert ("f" in database) == ("g" in database) == ("h" in database) == is_done
+        assert ("c" in database) != is_done
         transaction = database.transaction()
-        transaction["e"] = b"6"
+        transaction["i"] = b"9"
         with pytest.raises(cabinet.OutcomeUnknownError):
             losing(transaction.commit)
-        assert ("e" in database) == is_done
+        assert ("i" in database) == is_done
         transaction = database.transaction()
         with pytest.raises(cabinet.ConflictError):
-            losing(transaction.put, "f", b"7")
-        assert "f" not in database
+            losing(transaction.put, "j", b"0")
+        assert "j" not in database
+        database._repeat_changes()
+        losing(database.put, "j", b"0")
+        losing(database.update, {"k": b"1"})
+        assert database["j"] == b"0" and database["k"] == b"1"
+        with pytest.raises(cabinet.OutcomeUnknownError):
+            losing(database.remove, "j")
     os.rename(proxy.real, proxy.socket)
     kill_server(path)
+
+
+def test_an_outcome_stays_unknown_if_no_server_starts_after_it(path, monkeypatch):
+    share(path, idle_seconds=60).close()
+    proxy = Proxy(path)
+    proxy.start()
+    database = share(path, idle_seconds=60)
+    database["a"] = b"1"
+    database._repeat_changes()
+    with monkeypatch.context() as patch:
+        patch.setattr(cabinet._server, "_PROGRAM", "raise SystemExit('no such module')")
+        proxy.loses = "server"
+        with pytest.raises(cabinet.OutcomeUnknownError) as raised:
+            database["a"] = b"2"
+        assert "no such module" in str(raised.value.__cause__)
+    proxy.join()
+    os.rename(proxy.real, proxy.socket)
+    assert database["a"] == b"2"
+    database.close()
+    kill_server(path)
+
+
+def test_a_mode_in_the_name_is_kept(path):
+    with pytest.raises(cabinet.IoError):
+        share(f"{path}#mode=w")
+    assert not path.exists()
+    with share(f"{path}#mode=wc") as database:
+        database["a"] = b"1"
+    with share(f"{path}#mode=r") as database:
+        assert database["a"] == b"1"
+        with pytest.raises(cabinet.ReadOnlyError):
+            database["a"] = b"2"
+        with share(path) as writer:
+            writer["a"] = b"2"
+        assert database["a"] == b"2"
+
+
+def test_the_start_of_a_server_is_in_a_group_of_its_own(path, monkeypatch):
+    program = "import os; raise SystemExit(f'group {os.getpgrp() == os.getpid()}')"
+    monkeypatch.setattr(cabinet._server, "_PROGRAM", program)
+    with pytest.raises(cabinet.ServerError, match="group True"):
+        share(path)
+
+
+def test_the_lock_of_a_start_is_released_after_an_error_though_there_is_a_copy(tmp_path):
+    copy = None
+    with pytest.raises(ZeroDivisionError):
+        with cabinet._server._locked(str(tmp_path)):
+            (lock,) = cabinet._server._locks
+            copy = os.dup(lock)
+            raise ZeroDivisionError
+    with open(tmp_path / "server.lock") as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(copy)
+
+
+def test_the_child_of_a_fork_has_no_copy_of_the_lock_of_a_start(tmp_path):
+    with cabinet._server._locked(str(tmp_path)):
+        (lock,) = cabinet._server._locks
+        child = os.fork()
+        if child == 0:
+            try:
+                os.fstat(lock)
+            except OSError:
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_handler_cannot_close_what_waits_for_a_server(path):
+    """The socket is one whose connections end at once."""
+    database = share(path)
+    kill_server(path)
+    wait_until(lambda: server_of(path) is None)
+    os.remove(path / "server.socket")
+    is_ended = threading.Event()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path / "server.socket"))
+        listener.listen()
+        listener.settimeout(0.01)
+
+        def refuse():
+            while not is_ended.is_set():
+                try:
+                    listener.accept()[0].close()
+                except TimeoutError:
+                    pass
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        before = signal.signal(signal.SIGALRM, lambda *_: database.close())
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(cabinet.ReentrantError):
+                database["a"]
+        finally:
+            is_ended.set()
+            thread.join()
+            signal.signal(signal.SIGALRM, before)
+    database["a"] = b"1"
+    database.close()
+
+
+def test_each_connection_has_one_descriptor_and_none_too_many_a_clear_error(path):
+    """The server has the limits of the process that starts it."""
+    program = """if True:
+        import cabinet, resource, sys
+        resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))
+        database = cabinet.open(sys.argv[1], shared=True, idle_seconds=0)
+        print("open", flush=True)
+        sys.stdin.read()
+    """
+    process = in_process(program, path)
+    assert process.stdout.readline() == "open\n"
+    with share(path) as database:
+        transactions = []
+        with pytest.raises(cabinet.TooManyError, match="open files"):
+            for _ in range(80):
+                transactions.append(database.transaction())
+        assert len(transactions) > 45
+        for transaction in transactions:
+            transaction.close()
+        database["a"] = b"1"
+        assert database["a"] == b"1"
+    process.communicate()
+
+
+def test_memory_of_long_values_is_given_back(tmp_path):
+    def memory(process):
+        with open(f"/proc/{process}/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("RssAnon"))
+
+    path = tmp_path / "a.tch"
+    with share(path) as database:
+        process = server_of(path)
+        before = memory(process), memory("self")
+        database["a"] = b"x" * (64 << 20)
+        assert len(database["a"]) == 64 << 20
+        wait_until(lambda: memory(process) < before[0] + (48 << 10))
+        assert memory("self") < before[1] + (48 << 10)
 
 
 WRITER = """if True:
@@ -506,7 +657,12 @@ WRITER = """if True:
     end, number, sums, unknown = time.monotonic() + seconds, 0, 0, 0
     while time.monotonic() < end:
         key = f"{writer}-{number}"
-        database[key] = key.encode()
+        while True:
+            try:
+                database[key] = key.encode()
+                break
+            except cabinet.OutcomeUnknownError:
+                pass
         def move(transaction):
             transaction[key + "-a"] = b"1"
             transaction[key + "-b"] = b"1"

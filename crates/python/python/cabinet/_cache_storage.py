@@ -462,6 +462,8 @@ class Storage:
                 from ._cache_processes import Processes
 
                 self.processes = Processes(path)
+                # It changes the tree with the lock of all processes.
+                self.store._repeat_changes()
                 if not self.processes.acquire(OPEN_SECONDS):
                     raise Timeout(f"another process has held the cache for {OPEN_SECONDS} seconds")
                 try:
@@ -679,16 +681,21 @@ class Storage:
                     self._stored = None
                 elif data is not _NO_COUNTS:
                     self._stored = _COUNTS.unpack(data)
-        except Exception:
-            self.roll_back()
-            raise
-        except BaseException:
-            # The handler of a signal has raised it, before the write or after it. Files that no
-            # row has then are removed later.
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, _errors.OutcomeUnknownError):
+                self.roll_back()
+                raise
+            # The handler of a signal has raised it, before the write or after it, or the server
+            # does not say. Files that no row has then are removed later.
             self._end([])
             self._change = None
             self._edges.clear()
-            self._load_state()
+            try:
+                self._load_state()
+            except _errors.Error:
+                # The next transaction of a shared cache does it.
+                if not self.shared:
+                    raise
             raise
         self._end(self._files_left)
 

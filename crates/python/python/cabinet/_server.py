@@ -37,7 +37,11 @@ _PROGRAM = "import sys; sys.path.append(sys.argv[1]); import cabinet._server as 
 
 
 def prepare(
-    name: Any, path: Any, options: Optional[dict[str, Any]], idle_seconds: Optional[float]
+    name: Any,
+    path: Any,
+    options: Optional[dict[str, Any]],
+    idle_seconds: Optional[float],
+    create: bool,
 ) -> Callable[[], None]:
     """Checks the folder of a database, and returns a function that starts its server.
 
@@ -45,7 +49,6 @@ def prepare(
     """
     folder = os.fspath(path)
     given = {name: value for name, value in (options or {}).items() if value is not None}
-    create = given.get("create", not given.pop("read_only", False))
     idle = IDLE_SECONDS if idle_seconds is None else float(idle_seconds)
     if not idle >= 0:
         raise ValueError(f"idle_seconds={idle_seconds}: give seconds, 0 or more")
@@ -58,7 +61,8 @@ def prepare(
             raise _errors.IoError(error.errno, f"create {folder}: {error.strerror}", folder)
     _check_folder(folder)
     tuning = os.fsdecode(name).partition("#")[2]
-    given["create"] = create
+    # These take precedence over the mode in the name. The server may write for others.
+    given.update(create=create, read_only=False, truncate=False)
     whole_name = f"{folder}#{tuning}" if tuning else folder
     try:
         request = marshal.dumps((whole_name, idle, given))
@@ -106,13 +110,30 @@ def _locked(folder: str) -> Iterator[None]:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise _errors.IoError(error.errno, f"open {path}: {error.strerror}", path) from None
+    _locks.add(lock)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-        # The child of a fork may have a copy of the descriptor.
-        fcntl.flock(lock, fcntl.LOCK_UN)
     finally:
+        if lock in _locks:
+            _locks.remove(lock)
+            # A process that was started meanwhile may have a copy of the descriptor.
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            os.close(lock)
+
+
+#: Descriptors of locks that this process has or waits for.
+_locks: set[int] = set()
+
+
+def _after_fork_in_child() -> None:
+    # They are the parent's, and stay locked as long as a copy is open.
+    for lock in _locks:
         os.close(lock)
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _is_running(folder: str) -> bool:
@@ -141,6 +162,8 @@ def _start(folder: str, request: bytes) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd="/",
+            # Ctrl-C in the terminal is for the program, and not for this one.
+            start_new_session=True,
         )
         output = server.communicate(request)[0]
     noise, _, outcome = output.partition(_MARK)

@@ -76,7 +76,8 @@ impl Store {
             if let Some(notice) = notices.first() {
                 let parts = notice.rsplit_once(": ").map_or("", |(_, parts)| parts);
                 let text = format!(
-                    "tuning without effect on a database of the kind {name:?}: {parts}: leave it out"
+                    "tuning without effect on a database of the kind {name:?}: {parts}: leave it \
+                     out"
                 );
                 return Err(errors::new(py, "UnsupportedError", &text));
             }

@@ -18,9 +18,9 @@ are big-endian, so that they sort):
     v                mark of the last change, in a cache that processes share
 
 One lock orders the changes of a process, and those of several processes are ordered by another one
-(see `_cache_processes`). Reads take no lock. If processes share the cache, a transaction begins with
-a look at the mark of the last change. If another process has made that, what this one has in memory
-of the cache is read again.
+(see `_cache_processes`). Reads take no lock. If processes share the cache, a transaction begins
+with a look at the mark of the last change. If another process has made that, what this one has in
+memory of the cache is read again.
 """
 
 from __future__ import annotations

@@ -1158,6 +1158,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("length", [1000, 100_000])
 def test_reads_and_removals_work_on_a_full_disk(small_disk, length):
     folder = small_disk / "cache"

@@ -3,11 +3,13 @@
 use crate::codec::Codecs;
 use crate::errors::Failure;
 use crate::expiry::Seconds;
+use crate::operation::Operation;
 use crate::rules::Rules;
 use crate::shared::Shared;
 use crate::store::Store;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Changes that are collected, and then applied together or not at all.
@@ -82,7 +84,7 @@ impl Batch {
     /// nothing, if a record has another version than was expected.
     fn write(&self, py: Python<'_>) -> PyResult<()> {
         let batch = self.with(std::mem::take)?;
-        Ok(self.shared.change(py, |database| database.write(&batch))?)
+        Ok(self.shared.change(py, &Operation::Write(Cow::Borrowed(&batch)))?)
     }
 
     /// Discards the changes.

@@ -2,24 +2,16 @@
 
 use crate::bytes::of_key;
 use crate::codec::Codecs;
-use crate::errors::{self, Failure};
+use crate::errors::Failure;
 use crate::expiry::Seconds;
-use crate::shared::{Child, Shared};
+use crate::operation::{Operation, Place, Record, Step};
+use crate::shared::Shared;
 use crate::store::Store;
-use cabinet::{Cursor as Place, CursorPut, Side, Version};
+use cabinet::Version;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::Arc;
-
-/// Cursor of the library's, which ends with the database.
-struct Slot(Mutex<Option<Place>>);
-
-impl Child for Slot {
-    fn end(&self) {
-        drop(self.0.lock().take());
-    }
-}
 
 /// Cursor over the records of a tree, each duplicate by itself. Movements return whether there is a
 /// record. It stays valid while records are written.
@@ -27,40 +19,30 @@ impl Child for Slot {
 pub(crate) struct Cursor {
     shared: Arc<Shared>,
     codecs: Codecs,
-    slot: Arc<Slot>,
+    place: Mutex<Option<Place>>,
 }
 
 impl Cursor {
-    /// Runs an operation that may wait, without the GIL.
-    fn wait<T: Send>(
-        &self,
-        py: Python<'_>,
-        run: impl FnOnce(&mut Place) -> cabinet::Result<T> + Send,
-    ) -> PyResult<T> {
-        Ok(py.detach(|| {
-            let _open = self.shared.enter()?;
-            let mut place = self.slot.0.try_lock().ok_or(Failure::Busy)?;
-            Ok::<T, Failure>(run(place.as_mut().ok_or(Failure::Closed)?)?)
-        })?)
+    fn step(&self, py: Python<'_>, step: Step<'_>) -> PyResult<bool> {
+        let mut place = self.place.try_lock().ok_or(Failure::Busy)?;
+        let from = match step {
+            Step::First | Step::Last | Step::Jump(_) | Step::JumpBack(_) => None,
+            _ => place.clone(),
+        };
+        let (is_there, to) = self.shared.wait(py, &Operation::Step(from, step))?;
+        *place = to;
+        Ok(is_there)
     }
 
     /// Returns a part of the current record; `None` without one.
     fn part<'py>(
         &self,
         py: Python<'py>,
-        part: impl FnOnce(&Place) -> Option<&[u8]>,
+        part: impl FnOnce(&Place) -> &[u8],
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let _open = self.shared.enter()?;
-        let place = self.slot.0.try_lock().ok_or(Failure::Busy)?;
-        let place = place.as_ref().ok_or(Failure::Closed)?;
-        Ok(part(place).map(|bytes| PyBytes::new(py, bytes)))
-    }
-
-    fn insert(&self, value: &Bound<'_, PyAny>, how: CursorPut) -> PyResult<bool> {
-        let py = value.py();
-        let value = self.codecs.encode(value)?;
-        let value = value.as_bytes();
-        self.wait(py, |place| place.put(value, how))
+        let place = self.place.try_lock().ok_or(Failure::Busy)?;
+        Ok(place.as_ref().map(|place| PyBytes::new(py, part(place))))
     }
 }
 
@@ -68,69 +50,70 @@ impl Cursor {
 impl Cursor {
     /// Moves to the first record.
     fn first(&self, py: Python<'_>) -> PyResult<bool> {
-        self.wait(py, Place::first)
+        self.step(py, Step::First)
     }
 
     /// Moves to the last record.
     fn last(&self, py: Python<'_>) -> PyResult<bool> {
-        self.wait(py, Place::last)
+        self.step(py, Step::Last)
     }
 
     /// Moves to the first record whose key is at or after `key`.
     fn jump(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         let bytes = of_key(key)?;
-        let bytes = bytes.as_bytes();
-        self.wait(key.py(), |place| place.jump(bytes))
+        self.step(key.py(), Step::Jump(bytes.as_bytes().into()))
     }
 
     /// Moves to the last record whose key is at or before `key`.
     fn jump_back(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         let bytes = of_key(key)?;
-        let bytes = bytes.as_bytes();
-        self.wait(key.py(), |place| place.jump_back(bytes))
+        self.step(key.py(), Step::JumpBack(bytes.as_bytes().into()))
     }
 
     /// Moves to the next record.
     fn next(&self, py: Python<'_>) -> PyResult<bool> {
-        self.wait(py, Place::next)
+        self.step(py, Step::Next)
     }
 
     /// Moves to the previous record.
     fn prev(&self, py: Python<'_>) -> PyResult<bool> {
-        self.wait(py, Place::prev)
+        self.step(py, Step::Previous)
     }
 
     /// Key of the current record; `None` without one.
     #[getter]
     fn key<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let key = self.part(py, Place::key)?;
+        let key = self.part(py, |(key, _, _)| key)?;
         key.map(|key| self.codecs.key(py, key.as_bytes())).transpose()
     }
 
     /// Value of the current record, as of when the cursor moved there; `None` without one.
     #[getter]
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.part(py, Place::value)?.map(|value| self.codecs.decode(value)).transpose()
+        self.part(py, |(_, _, value)| value)?.map(|value| self.codecs.decode(value)).transpose()
     }
 
     /// Replaces the value of the current record. Returns whether there is one.
     fn put(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.insert(value, CursorPut::Current)
+        let bytes = self.codecs.encode(value)?;
+        self.step(value.py(), Step::Put(bytes.as_bytes().into()))
     }
 
     /// Inserts a duplicate before the current record, and moves to it.
     fn insert_before(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.insert(value, CursorPut::Before)
+        let bytes = self.codecs.encode(value)?;
+        self.step(value.py(), Step::InsertBefore(bytes.as_bytes().into()))
     }
 
     /// Inserts a duplicate after the current record, and moves to it.
     fn insert_after(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.insert(value, CursorPut::After)
+        let bytes = self.codecs.encode(value)?;
+        self.step(value.py(), Step::InsertAfter(bytes.as_bytes().into()))
     }
 
     /// Removes the current record, and moves to the one after it. Returns whether there was one.
     fn remove(&self, py: Python<'_>) -> PyResult<bool> {
-        self.wait(py, Place::remove)
+        self.step(py, Step::Remove)
     }
 }
 
@@ -138,11 +121,11 @@ impl Cursor {
 impl Store {
     /// Returns a cursor of a tree, which is at no record yet.
     fn cursor(&self, py: Python<'_>) -> PyResult<Cursor> {
-        let place = self.shared.enter()?.slow.cursor().map_err(errors::library)?;
-        let slot = Arc::new(Slot(Mutex::new(Some(place))));
-        let weak = Arc::downgrade(&slot);
-        self.shared.adopt(weak);
-        Ok(Cursor { shared: Arc::clone(&self.shared), codecs: self.codecs.copy(py), slot })
+        let (shared, place) = (Arc::clone(&self.shared), Mutex::new(None));
+        let cursor = Cursor { shared, codecs: self.codecs.copy(py), place };
+        // It fails if the database has no cursors.
+        cursor.step(py, Step::Next)?;
+        Ok(cursor)
     }
 
     /// Trees: stores a value beside those that a key has, after them or before them. Returns its
@@ -160,13 +143,10 @@ impl Store {
         flags: u32,
     ) -> PyResult<Version> {
         let (key, value) = self.pair(key, value)?;
-        let (key, value) = (key.as_bytes(), value.as_bytes());
+        let (key, value) = (key.as_bytes().into(), value.as_bytes().into());
         let meta = self.rules.meta(py, ttl, expires_at, flags)?;
-        let side = if before { Side::Before } else { Side::After };
-        let put = self
-            .shared
-            .change(py, |database| database.put_duplicate_with(key, value, meta, side))?;
-        Ok(put)
+        let put = Operation::PutDuplicate(Record { key, value, meta }, before);
+        Ok(self.shared.change(py, &put)?)
     }
 
     /// Trees: returns all values of a key.
@@ -176,33 +156,20 @@ impl Store {
         key: &Bound<'py, PyAny>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let key = self.rules.key(key)?;
-        let key = key.as_bytes();
-        let values = self.shared.read(py, |database| database.get_all(key))?;
-        values.iter().map(|value| self.codecs.decode_slice(py, value)).collect()
+        let get = Operation::GetAll(key.as_bytes().into());
+        let values: Vec<Option<Vec<u8>>> = self.shared.read(py, &get)?;
+        values.iter().flatten().map(|value| self.codecs.decode_slice(py, value)).collect()
     }
 
     /// Trees: returns the number of values that a key has.
-    fn count(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<usize> {
+    fn count(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<u64> {
         let key = self.rules.key(key)?;
-        let key = key.as_bytes();
-        Ok(self.shared.read(py, |database| database.count(key))?)
+        Ok(self.shared.read(py, &Operation::Count(key.as_bytes().into()))?)
     }
 
     /// Trees: removes all values of a key. Returns their number.
-    fn remove_all(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<usize> {
+    fn remove_all(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<u64> {
         let key = self.rules.key(key)?;
-        let key = key.as_bytes();
-        Ok(self.shared.change(py, |database| database.remove_all(key))?)
-    }
-}
-
-/// Drops a cursor of a parent process without using it.
-impl Drop for Cursor {
-    fn drop(&mut self) {
-        if let Err(Failure::Forked) = self.shared.enter()
-            && let Some(mut place) = self.slot.0.try_lock()
-        {
-            std::mem::forget(place.take());
-        }
+        Ok(self.shared.change(py, &Operation::RemoveAll(key.as_bytes().into()))?)
     }
 }

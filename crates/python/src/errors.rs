@@ -2,12 +2,15 @@
 //!
 //! The classes are those of the module `cabinet._errors`, so that each may have several bases.
 
+use crate::in_use;
 use cabinet::Error;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use serde::{Deserialize, Serialize};
+use std::fmt::Display;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Module of the classes.
 static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
@@ -23,6 +26,10 @@ pub(crate) enum Failure {
     Busy,
     /// The library failed.
     Library(Error),
+    /// The server of a shared database failed, or cannot be talked to.
+    Server(Fault),
+    /// The handler of a signal has raised an exception.
+    Raised(PyErr),
 }
 
 impl From<Error> for Failure {
@@ -31,9 +38,57 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self::Server(fault)
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(raised: PyErr) -> Self {
+        Self::Raised(raised)
+    }
+}
+
+/// Exception of Python, as it is told to another process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Fault {
+    class: String,
+    text: String,
+    /// Number of the system's error, and the file.
+    system: Option<(i32, PathBuf)>,
+}
+
+impl Fault {
+    pub(crate) fn new(class: &str, text: impl Into<String>) -> Self {
+        Self { class: class.into(), text: text.into(), system: None }
+    }
+
+    /// Returns that of bytes that only a defect of this package sends.
+    pub(crate) fn wire(error: &dyn Display) -> Self {
+        Self::new("InternalError", format!("the server of the database was misunderstood: {error}"))
+    }
+
+    /// Returns that of a request or reply that is longer than a frame.
+    pub(crate) fn too_long(bytes: usize) -> Self {
+        let text = format!("{bytes} bytes are more than the server takes at once: give fewer");
+        Self::new("BatchTooLongError", text)
+    }
+
+    fn raise(&self, py: Python<'_>) -> PyErr {
+        match &self.system {
+            Some((number, path)) => {
+                build(py, &self.class, |class| class.call1((number, &self.text, path)))
+            }
+            None => new(py, &self.class, &self.text),
+        }
+    }
+}
+
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
-        Python::attach(|py| match &failure {
+        Python::attach(|py| match failure {
+            Failure::Raised(raised) => raised,
             Failure::Closed => new(py, "ClosedError", "it is closed: open the database again"),
             Failure::Forked => new(
                 py,
@@ -44,7 +99,8 @@ impl From<Failure> for PyErr {
             Failure::Busy => {
                 new(py, "BusyError", "another thread is using it: give each thread one of its own")
             }
-            Failure::Library(error) => of_library(py, error),
+            Failure::Library(error) => Fault::of(&error).raise(py),
+            Failure::Server(fault) => fault.raise(py),
         })
     }
 }
@@ -76,62 +132,60 @@ fn build<'py>(
     }
 }
 
-fn of_library(py: Python<'_>, error: &Error) -> PyErr {
-    let text = error.to_string();
-    let class = match error {
-        Error::Io { source, path, .. } => return of_system(py, "IoError", &text, source, path),
-        Error::NoSpace { path } | Error::NoLogSpace { path } => {
-            let text = format!(
-                "no space left for {}: free space on its file system, remove records, or raise its \
-                 capacity_bytes, if it has one",
-                path.display()
-            );
-            let source = io::Error::from_raw_os_error(libc::ENOSPC);
-            return of_system(py, "NoSpaceError", &text, &source, path);
-        }
-        Error::InUse { path } => {
-            let text = format!(
-                "{} is open already, in another process or in this one: close it there, or share \
-                 the object that has it open",
-                path.display()
-            );
-            return new(py, "InUseError", &text);
-        }
-        Error::Corrupted { .. } => "CorruptedError",
-        Error::NoMemory { .. } => "NoMemoryError",
-        Error::Poisoned(_) => "PoisonedError",
-        Error::ReadOnly(_) => "ReadOnlyError",
-        Error::Unavailable(_) | Error::NoRoom { .. } => "UnavailableError",
-        Error::KeyTooLong { .. } => "KeyTooLongError",
-        Error::ValueTooLong { .. } => "ValueTooLongError",
-        Error::BatchTooLong { .. } => "BatchTooLongError",
-        Error::NoId { .. } => "NoIdError",
-        Error::NotANumber { .. } => "NotANumberError",
-        Error::Conflict => "ConflictError",
-        Error::Late => "LateError",
-        Error::WouldBlock => "BusyError",
-        Error::Reentrant => "ReentrantError",
-        Error::LegacyFile { .. } => "LegacyFileError",
-        Error::BadColumn(_) => "BadColumnError",
-        Error::BadSearch(_) => "BadSearchError",
-        Error::IndexExists => "IndexExistsError",
-        Error::NoIndex => "NoIndexError",
-        Error::Unsupported { .. } => "UnsupportedError",
-        Error::InvalidArgument(_) => "InvalidArgumentError",
-        Error::WrongKind { .. } => "WrongKindError",
-        Error::TooMany { .. } => "TooManyError",
-        Error::Internal(_) => "InternalError",
-        Error::BadPattern(_) => "BadPatternError",
-        Error::Name(_) => "BadNameError",
-        _ => "Error",
-    };
-    new(py, class, &text)
-}
+impl Fault {
+    /// Returns that of an error of the library.
+    pub(crate) fn of(error: &Error) -> Self {
+        let text = error.to_string();
+        let class = match error {
+            Error::Io { source, path, .. } => {
+                return Self::of_system("IoError", text, source, path);
+            }
+            Error::NoSpace { path } | Error::NoLogSpace { path } => {
+                let text = format!(
+                    "no space left for {}: free space on its file system, remove records, or raise \
+                     its capacity_bytes, if it has one",
+                    path.display()
+                );
+                let source = io::Error::from_raw_os_error(libc::ENOSPC);
+                return Self::of_system("NoSpaceError", text, &source, path);
+            }
+            Error::InUse { path } => return Self::new("InUseError", in_use::text(path)),
+            Error::Corrupted { .. } => "CorruptedError",
+            Error::NoMemory { .. } => "NoMemoryError",
+            Error::Poisoned(_) => "PoisonedError",
+            Error::ReadOnly(_) => "ReadOnlyError",
+            Error::Unavailable(_) | Error::NoRoom { .. } => "UnavailableError",
+            Error::KeyTooLong { .. } => "KeyTooLongError",
+            Error::ValueTooLong { .. } => "ValueTooLongError",
+            Error::BatchTooLong { .. } => "BatchTooLongError",
+            Error::NoId { .. } => "NoIdError",
+            Error::NotANumber { .. } => "NotANumberError",
+            Error::Conflict => "ConflictError",
+            Error::Late => "LateError",
+            Error::WouldBlock => "BusyError",
+            Error::Reentrant => "ReentrantError",
+            Error::LegacyFile { .. } => "LegacyFileError",
+            Error::BadColumn(_) => "BadColumnError",
+            Error::BadSearch(_) => "BadSearchError",
+            Error::IndexExists => "IndexExistsError",
+            Error::NoIndex => "NoIndexError",
+            Error::Unsupported { .. } => "UnsupportedError",
+            Error::InvalidArgument(_) => "InvalidArgumentError",
+            Error::WrongKind { .. } => "WrongKindError",
+            Error::TooMany { .. } => "TooManyError",
+            Error::Internal(_) => "InternalError",
+            Error::BadPattern(_) => "BadPatternError",
+            Error::Name(_) => "BadNameError",
+            _ => "Error",
+        };
+        Self::new(class, text)
+    }
 
-/// Returns an exception with the number of the system's error, which is also an `OSError`.
-fn of_system(py: Python<'_>, class: &str, text: &str, source: &io::Error, path: &Path) -> PyErr {
-    let number = source.raw_os_error().unwrap_or(libc::EIO);
-    build(py, class, |class| class.call1((number, text, path)))
+    /// Returns one with the number of the system's error, which is also an `OSError`.
+    pub(crate) fn of_system(class: &str, text: String, source: &io::Error, path: &Path) -> Self {
+        let number = source.raw_os_error().unwrap_or(libc::EIO);
+        Self { system: Some((number, path.to_owned())), ..Self::new(class, text) }
+    }
 }
 
 /// Returns the error of a defect of this package.

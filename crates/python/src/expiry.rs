@@ -4,6 +4,7 @@ use cabinet::Meta;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
+use serde::{Deserialize, Serialize};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Seconds of an argument. They are not a bool, which Python takes for a number.
@@ -59,7 +60,7 @@ pub(crate) fn expires_at_ms(ttl: Option<Seconds>, expires_at: Option<Seconds>) -
 
 /// Flags, expiry, version and size of a record.
 #[pyclass(name = "Meta", module = "cabinet", frozen, get_all, eq)]
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RecordMeta {
     /// Flags without a meaning for the database.
     flags: u32,

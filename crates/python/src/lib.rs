@@ -5,19 +5,27 @@
 mod batch;
 mod buffer;
 mod bytes;
+mod client;
 mod codec;
 mod cursor;
 mod errors;
 mod expiry;
 mod fork;
+mod in_use;
+mod operation;
 mod options;
+mod portion;
+mod query;
 mod rules;
 mod scan;
+mod server;
 mod shared;
+mod signals;
 mod store;
 mod table;
 mod upkeep;
 mod whole;
+mod wire;
 
 use pyo3::prelude::*;
 
@@ -32,6 +40,8 @@ mod _cabinet {
     use crate::expiry::RecordMeta;
     #[pymodule_export]
     use crate::scan::Scan;
+    #[pymodule_export]
+    use crate::server::Server;
     #[pymodule_export]
     use crate::store::Store;
     #[pymodule_export]

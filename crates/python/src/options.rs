@@ -12,7 +12,7 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUserWarning, PyValueError
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use std::ffi::CString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Names of the options, for the error that lists them.
 const NAMES: &str = "kind, create, read_only, truncate, durability, compression, \
@@ -71,6 +71,40 @@ impl Opening {
             options.create = false;
         }
         Ok(Self { path, options, asked })
+    }
+
+    /// Returns the path of the database.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns whether the database is in memory.
+    pub(crate) fn is_on_memory(&self) -> bool {
+        self.options.kind.or_else(|| Kind::of_path(&self.path)).is_some_and(Kind::is_on_memory)
+    }
+
+    /// Returns whether it is opened for reading only.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.options.read_only
+    }
+
+    /// Returns whether it is made if it is not there.
+    pub(crate) fn is_created(&self) -> bool {
+        self.options.create
+    }
+
+    /// Returns whether all records are removed first.
+    pub(crate) fn is_truncated(&self) -> bool {
+        self.options.truncate
+    }
+
+    /// Returns the options that all processes which share the database give, one in each line.
+    pub(crate) fn fingerprint(&self) -> String {
+        let kind = self.options.kind.or_else(|| Kind::of_path(&self.path));
+        let mut options = self.options.clone();
+        options.kind = kind;
+        (options.create, options.read_only, options.truncate) = (true, false, false);
+        format!("{options:?}").replace(", ", "\n")
     }
 
     /// Opens the database. Fails if it exists and keeps another shape than the arguments ask for.
@@ -299,6 +333,10 @@ pub(crate) fn kind_of(value: &Bound<'_, PyAny>) -> PyResult<Kind> {
     chosen("kind", value, &kinds)
 }
 
+/// All kinds.
+const KINDS: [Kind; 6] =
+    [Kind::Hash, Kind::Tree, Kind::Fixed, Kind::Table, Kind::MemoryHash, Kind::MemoryTree];
+
 /// Returns the name of a kind, as `kind` takes it.
 pub(crate) fn kind_name(kind: Kind) -> &'static str {
     match kind {
@@ -309,6 +347,11 @@ pub(crate) fn kind_name(kind: Kind) -> &'static str {
         Kind::MemoryHash => "memory-hash",
         Kind::MemoryTree => "memory-tree",
     }
+}
+
+/// Returns the kind of a name of [`kind_name`].
+pub(crate) fn kind_of_name(name: &str) -> Kind {
+    KINDS.into_iter().find(|kind| kind_name(*kind) == name).unwrap_or(Kind::Hash)
 }
 
 /// Returns the durability of `"none"`, `"always"`, `"interval:MS"`, or of seconds.

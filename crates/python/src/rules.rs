@@ -7,8 +7,9 @@
 use crate::bytes::of_key;
 use crate::errors::{self, Failure};
 use crate::expiry::{Seconds, expires_at_ms, meta_of};
+use crate::operation::Operation;
 use crate::shared::Shared;
-use cabinet::{Database, Meta};
+use cabinet::Meta;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::Arc;
@@ -30,10 +31,10 @@ pub(crate) enum Rules {
 
 impl Rules {
     pub(crate) fn of(shared: &Arc<Shared>) -> Result<Self, Failure> {
-        let handle = shared.enter()?;
-        Ok(if handle.slow.as_numbered().is_some() {
+        let properties = shared.properties()?;
+        Ok(if properties.is_fixed {
             Self::Fixed(Arc::clone(shared))
-        } else if handle.slow.table().is_some() {
+        } else if properties.is_table {
             Self::Table
         } else {
             Self::None
@@ -72,7 +73,7 @@ impl Rules {
     #[inline]
     pub(crate) fn check_size(&self, py: Python<'_>, bytes: usize) -> PyResult<()> {
         let Self::Fixed(shared) = self else { return Ok(()) };
-        let width = width_of(&shared.enter()?.slow);
+        let width = width_of(py, shared)?;
         if bytes <= width { Ok(()) } else { Err(too_long(py, bytes, width)) }
     }
 
@@ -106,9 +107,9 @@ impl Rules {
 }
 
 /// Returns the bytes of the longest value that a database stores in full.
-pub(crate) fn width_of(database: &Database) -> usize {
-    let width = database.as_numbered().map(cabinet::Numbered::width);
-    width.and_then(|width| usize::try_from(width).ok()).unwrap_or(usize::MAX)
+pub(crate) fn width_of(py: Python<'_>, shared: &Shared) -> Result<usize, Failure> {
+    let width: Option<usize> = shared.read(py, &Operation::Width)?;
+    Ok(width.unwrap_or(usize::MAX))
 }
 
 /// Returns whether a key has no byte that a fixed-length database would skip.

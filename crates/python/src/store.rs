@@ -2,16 +2,20 @@
 
 use crate::buffer::Target;
 use crate::bytes::of_part;
+use crate::client::{Hello, Remote};
 use crate::codec::Codecs;
 use crate::errors::{self, Failure};
 use crate::expiry::{RecordMeta, Seconds};
+use crate::operation::{Operation, Record};
 use crate::options::Opening;
 use crate::rules::{Rules, width_of};
 use crate::shared::{Handle, Shared};
-use cabinet::{Change, Error, Meta, RecordRef, Swap, Version};
+use crate::wire::Bytes;
+use cabinet::{Meta, RecordRef, Version};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Maximum number of keys that are read at a time once one has to wait.
@@ -51,9 +55,14 @@ impl Store {
         let object = |record: RecordRef<'_>| Found::Object(PyBytes::new(py, record.value).unbind());
         let found = match self.shared.try_now(|database| database.read(key, object))? {
             Some(found) => found,
-            None => self.shared.wait(py, |database| database.get(key))?.map(Found::Copied),
+            None => self.wait_for(py, key)?.map(Found::Copied),
         };
         Ok(found.map(|found| found.bytes(py)))
+    }
+
+    /// Returns the value of a key, without the GIL.
+    fn wait_for(&self, py: Python<'_>, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        self.shared.wait(py, &Operation::Get(key.into()))
     }
 
     /// Returns the bytes of the key and the value of a record to store.
@@ -75,7 +84,8 @@ impl Store {
     }
 
     fn put_bytes(&self, py: Python<'_>, key: &[u8], value: &[u8], meta: Meta) -> PyResult<Version> {
-        Ok(self.shared.change(py, |database| database.put_with(key, value, meta))?)
+        let record = Record { key: key.into(), value: value.into(), meta };
+        Ok(self.shared.change(py, &Operation::Put(record))?)
     }
 }
 
@@ -83,11 +93,15 @@ impl Store {
 impl Store {
     /// Opens a database by its name, or begins a transaction in one that is open.
     #[new]
-    #[pyo3(signature = (name, *, codec=None, keys="bytes", **options))]
+    #[pyo3(signature = (
+        name, *, codec=None, keys="bytes", shared=false, idle_seconds=None, **options
+    ))]
     fn new(
         name: &Bound<'_, PyAny>,
         codec: Option<&Bound<'_, PyAny>>,
         keys: &str,
+        shared: bool,
+        idle_seconds: Option<f64>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let py = name.py();
@@ -97,8 +111,15 @@ impl Store {
         let raw = pyo3::types::PyString::intern(py, "raw");
         let codecs = Codecs::new(codec.unwrap_or(&raw), keys)?;
         let opening = Opening::new(name, options)?;
-        let database = py.detach(|| opening.open()).map_err(errors::library)?;
-        let shared = Shared::new(Handle::of_database(database));
+        let handle = if shared {
+            Handle::Remote(share(name, &opening, options, idle_seconds)?)
+        } else if idle_seconds.is_some() {
+            let text = "idle_seconds is the time of a server: give it with shared=True";
+            return Err(PyTypeError::new_err(text));
+        } else {
+            Handle::of_database(py.detach(|| opening.open()).map_err(errors::library)?)
+        };
+        let shared = Shared::new(handle);
         let rules = Rules::of(&shared)?;
         Ok(Self { shared, codecs, rules, parent: None })
     }
@@ -130,8 +151,8 @@ impl Store {
         Ok(self.size(py, key)?.is_some())
     }
 
-    fn __len__(&self) -> PyResult<usize> {
-        let length = self.shared.enter()?.slow.len();
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let length: u64 = self.shared.read(py, &Operation::Length)?;
         usize::try_from(length).map_err(|_| PyOverflowError::new_err("the number of records"))
     }
 
@@ -157,9 +178,8 @@ impl Store {
         key: &Bound<'py, PyAny>,
     ) -> PyResult<Option<(Bound<'py, PyAny>, RecordMeta)>> {
         let key = self.rules.key(key)?;
-        let key = key.as_bytes();
-        let read = |record: RecordRef<'_>| (record.value.to_vec(), meta_of_record(&record));
-        let found = self.shared.read(py, |database| database.read(key, read))?;
+        let get = Operation::GetWithMeta(key.as_bytes().into());
+        let found: Option<(Vec<u8>, _)> = self.shared.read(py, &get)?;
         let decoded = found.map(|(value, meta)| Ok((self.codecs.decode_slice(py, &value)?, meta)));
         decoded.transpose()
     }
@@ -167,16 +187,13 @@ impl Store {
     /// Returns flags, expiry, version and size of a record; `None` without one.
     fn meta(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<RecordMeta>> {
         let key = self.rules.key(key)?;
-        let key = key.as_bytes();
-        let read = |record: RecordRef<'_>| meta_of_record(&record);
-        Ok(self.shared.read(py, |database| database.read(key, read))?)
+        Ok(self.shared.read(py, &Operation::Meta(key.as_bytes().into()))?)
     }
 
     /// Returns the bytes of a value as it is stored; `None` without a record.
     fn size(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
         let key = self.rules.key(key)?;
-        let key = key.as_bytes();
-        Ok(self.shared.read(py, |database| database.value_size(key))?)
+        Ok(self.shared.read(py, &Operation::Size(key.as_bytes().into()))?)
     }
 
     /// Copies the stored bytes of a value to the beginning of a buffer that may be written to.
@@ -195,7 +212,7 @@ impl Store {
         match self.shared.try_now(|database| database.read(key, copy))? {
             Some(copied) => copied.transpose(),
             None => {
-                let value = self.shared.wait(py, |database| database.get(key))?;
+                let value = self.wait_for(py, key)?;
                 value.map(|value| target.copy(&value)).transpose()
             }
         }
@@ -228,9 +245,8 @@ impl Store {
             if rest.is_empty() {
                 break;
             }
-            let copied = self.shared.wait(py, |database| {
-                rest.iter().map(|key| database.get(key)).collect::<cabinet::Result<Vec<_>>>()
-            })?;
+            let rest = rest.iter().map(|key| Bytes::from(*key)).collect();
+            let copied: Vec<Option<Vec<u8>>> = self.shared.wait(py, &Operation::GetMany(rest))?;
             found.extend(copied.into_iter().map(|value| value.map(Found::Copied)));
         }
         let value = |found: Option<Found>| match found {
@@ -293,7 +309,7 @@ impl Store {
                 }
             }
         }
-        Ok(self.shared.change(py, |database| database.write(&batch))?)
+        Ok(self.shared.change(py, &Operation::Write(Cow::Owned(batch)))?)
     }
 
     /// Stores a record if the key has none. Returns whether it did.
@@ -308,9 +324,9 @@ impl Store {
         flags: u32,
     ) -> PyResult<bool> {
         let (key, value) = self.pair(key, value)?;
-        let (key, value) = (key.as_bytes(), value.as_bytes());
+        let (key, value) = (key.as_bytes().into(), value.as_bytes().into());
         let meta = self.rules.meta(py, ttl, expires_at, flags)?;
-        Ok(self.shared.change(py, |database| database.put_keep(key, value, meta))?)
+        Ok(self.shared.change(py, &Operation::Add(Record { key, value, meta }))?)
     }
 
     /// Stores a record if the key has one. Returns whether it did.
@@ -325,9 +341,9 @@ impl Store {
         flags: u32,
     ) -> PyResult<bool> {
         let (key, value) = self.pair(key, value)?;
-        let (key, value) = (key.as_bytes(), value.as_bytes());
+        let (key, value) = (key.as_bytes().into(), value.as_bytes().into());
         let meta = self.rules.meta(py, ttl, expires_at, flags)?;
-        Ok(self.shared.change(py, |database| database.replace(key, value, meta))?)
+        Ok(self.shared.change(py, &Operation::Replace(Record { key, value, meta }))?)
     }
 
     /// Returns the value of a key. Stores `default` first if there is none. One atomic step.
@@ -346,12 +362,9 @@ impl Store {
             return self.codecs.decode(value);
         }
         let encoded = self.encode(default)?;
-        let encoded = encoded.as_bytes();
-        let decide = |record: Option<RecordRef<'_>>| match record {
-            Some(record) => (Change::Keep, Some(record.value.to_vec())),
-            None => (Change::Put(encoded.to_vec(), Meta::NONE), None),
-        };
-        match self.shared.change(py, |database| database.modify(key, decide))? {
+        let set = Operation::SetDefault(key.into(), encoded.as_bytes().into());
+        let found: Option<Vec<u8>> = self.shared.change(py, &set)?;
+        match found {
             Some(value) => self.codecs.decode_slice(py, &value),
             None => Ok(default.clone()),
         }
@@ -365,19 +378,22 @@ impl Store {
         part: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let (key, part) = (self.rules.key(key)?, of_part(part)?);
-        let (key, part) = (key.as_bytes(), part.as_bytes());
-        if matches!(self.rules, Rules::Fixed(_)) {
-            return self.append_within(py, key, part);
-        }
-        Ok(self.shared.change(py, |database| database.put_cat(key, part))?)
+        let (key, part) = (key.as_bytes().into(), part.as_bytes().into());
+        // A fixed-length database would truncate a longer value.
+        let bytes_max = match self.rules {
+            Rules::Fixed(_) => width_of(py, self.scanned())? as u64,
+            _ => u64::MAX,
+        };
+        let append = Operation::Append(key, part, bytes_max);
+        let too_long: u64 = self.shared.change(py, &append)?;
+        self.rules.check_size(py, too_long as usize)
     }
 
     /// Removes a record. Returns whether there was one.
     fn remove(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = key.py();
         let key = self.rules.key(key)?;
-        let key = key.as_bytes();
-        Ok(self.shared.change(py, |database| database.remove(key))?)
+        self.remove_bytes(py, key.as_bytes())
     }
 
     /// Removes the records of several keys, one after the other. Returns how many there were.
@@ -385,8 +401,7 @@ impl Store {
         let mut removed = 0;
         for key in keys.try_iter()? {
             let key = self.rules.key(&key?)?;
-            let key = key.as_bytes();
-            removed += usize::from(self.shared.change(py, |database| database.remove(key))?);
+            removed += usize::from(self.remove_bytes(py, key.as_bytes())?);
         }
         Ok(removed)
     }
@@ -408,7 +423,8 @@ impl Store {
         while let Some(value) = self.find(py, bytes)? {
             // A value that cannot be decoded is not removed.
             let decoded = self.codecs.decode(value.clone())?;
-            if self.change_if_equal(py, bytes, value.as_bytes(), || Change::Remove)? {
+            let remove = Operation::RemoveIfEqual(bytes.into(), value.as_bytes().into());
+            if self.shared.change(py, &remove)? {
                 return Ok(decoded);
             }
         }
@@ -426,9 +442,8 @@ impl Store {
         expires_at: Option<Seconds>,
     ) -> PyResult<bool> {
         let key = self.rules.key(key)?;
-        let key = key.as_bytes();
         let time = self.rules.expiry(py, ttl, expires_at)?;
-        Ok(self.shared.change(py, |database| database.touch(key, time))?)
+        Ok(self.shared.change(py, &Operation::Touch(key.as_bytes().into(), time))?)
     }
 
     /// Stores a value if the key has the value `expected`. Returns whether it did. Values are
@@ -447,10 +462,11 @@ impl Store {
     ) -> PyResult<bool> {
         let (expected, value) = (self.codecs.encode(expected)?, self.encode(value)?);
         let meta = self.rules.meta(py, ttl, expires_at, flags)?;
-        let value = value.as_bytes();
-        let put = || Change::Put(value.to_vec(), meta);
         let key = self.rules.key(key)?;
-        self.change_if_equal(py, key.as_bytes(), expected.as_bytes(), put)
+        let (key, value) = (key.as_bytes().into(), value.as_bytes().into());
+        let record = Record { key, value, meta };
+        let swap = Operation::SwapIfEqual(record, expected.as_bytes().into());
+        Ok(self.shared.change(py, &swap)?)
     }
 
     /// Removes a record if it has the value `expected`. Returns whether it did.
@@ -462,7 +478,8 @@ impl Store {
     ) -> PyResult<bool> {
         let expected = self.codecs.encode(expected)?;
         let key = self.rules.key(key)?;
-        self.change_if_equal(py, key.as_bytes(), expected.as_bytes(), || Change::Remove)
+        let (key, expected) = (key.as_bytes().into(), expected.as_bytes().into());
+        Ok(self.shared.change(py, &Operation::RemoveIfEqual(key, expected))?)
     }
 
     /// Stores a value if the record has this version; 0 stands for no record. Returns whether it
@@ -483,12 +500,10 @@ impl Store {
             return self.add(py, key, value, ttl, expires_at, flags);
         }
         let (key, value) = self.pair(key, value)?;
-        let (key, value) = (key.as_bytes(), value.as_bytes());
+        let (key, value) = (key.as_bytes().into(), value.as_bytes().into());
         let meta = self.rules.meta(py, ttl, expires_at, flags)?;
-        let swap = self
-            .shared
-            .change(py, |database| database.compare_and_swap(key, version, value, meta))?;
-        Ok(matches!(swap, Swap::Stored(_)))
+        let swap = Operation::SwapIfVersion(Record { key, value, meta }, version);
+        Ok(self.shared.change(py, &swap)?)
     }
 
     /// Adds to an integer of `bits` bits (32 or 64), stored in little-endian order, and returns the
@@ -497,33 +512,27 @@ impl Store {
     #[pyo3(signature = (key, by=1, *, bits=32))]
     fn add_int(&self, py: Python<'_>, key: &Bound<'_, PyAny>, by: i64, bits: u32) -> PyResult<i64> {
         let key = self.rules.key(key)?;
-        let key = key.as_bytes();
         self.rules.check_counter(py, (bits / 8) as usize)?;
-        let added = match bits {
-            32 => self
-                .shared
-                .change(py, |database| database.try_modify(key, |record| add_to::<4>(record, by))),
-            64 => self
-                .shared
-                .change(py, |database| database.try_modify(key, |record| add_to::<8>(record, by))),
-            _ => return Err(PyValueError::new_err(format!("bits={bits}: choose 32 or 64"))),
-        };
+        if bits != 32 && bits != 64 {
+            return Err(PyValueError::new_err(format!("bits={bits}: choose 32 or 64")));
+        }
+        let add = Operation::AddInt { key: key.as_bytes().into(), by, width: (bits / 8) as u8 };
+        let sum: Option<i64> = self.shared.change(py, &add)?;
         let overflow = || PyOverflowError::new_err(format!("the sum has more than {bits} bits"));
-        added?.0.ok_or_else(overflow)
+        sum.ok_or_else(overflow)
     }
 
     /// Adds to a double and returns the sum. Creates the record if there is none.
     #[pyo3(signature = (key, by=1.0))]
     fn add_float(&self, py: Python<'_>, key: &Bound<'_, PyAny>, by: f64) -> PyResult<f64> {
         let key = self.rules.key(key)?;
-        let key = key.as_bytes();
         self.rules.check_counter(py, size_of::<f64>())?;
-        Ok(self.shared.change(py, |database| database.add_double(key, by))?)
+        Ok(self.shared.change(py, &Operation::AddDouble(key.as_bytes().into(), by))?)
     }
 
     /// Removes all records.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(self.shared.wait(py, cabinet::Database::clear)?)
+        Ok(self.shared.wait(py, &Operation::Clear)?)
     }
 
     /// Closes the database, or discards the transaction. Waits for operations that other threads
@@ -544,6 +553,12 @@ impl Store {
         Ok(Self { shared, codecs, rules, parent: self.parent.clone() })
     }
 
+    /// Lets changes whose reply was lost be repeated: the caller has a lock, by which no other
+    /// process changes the same records meanwhile.
+    fn _repeat_changes(&self) -> PyResult<()> {
+        Ok(self.shared.repeat_changes()?)
+    }
+
     /// Whether operations fail, because it was closed or belongs to the parent of this process.
     #[getter]
     fn closed(&self) -> bool {
@@ -553,13 +568,10 @@ impl Store {
     /// Writes the changes of a transaction together, and ends it.
     fn _commit(&self, py: Python<'_>) -> PyResult<()> {
         let parent = self.parent.as_ref().ok_or_else(|| errors::defect("not a transaction"))?;
-        let transaction = self.shared.take(py)?.transaction.ok_or(Failure::Closed)?;
-        py.detach(|| {
-            // The database stays open meanwhile.
-            let _parent = parent.enter()?;
-            Ok::<(), Failure>(transaction.commit()?)
-        })?;
-        Ok(())
+        let transaction = self.shared.take(py)?;
+        // The database stays open meanwhile.
+        let _parent = parent.enter()?;
+        Ok(transaction.commit(py)?)
     }
 }
 
@@ -575,69 +587,37 @@ impl Store {
             let text = "a transaction has no transaction within it: commit it first";
             return Err(errors::new(py, "UnsupportedError", text));
         }
-        let transaction = self.shared.enter()?.slow.transaction();
-        let shared = Shared::new(Handle::of_transaction(transaction));
+        let shared = Shared::new(self.shared.enter()?.begin(py)?);
         let weak = Arc::downgrade(&shared);
         self.shared.adopt(weak);
         let parent = Some(Arc::clone(&self.shared));
         Ok(Self { shared, codecs: self.codecs.copy(py), rules: self.rules.clone(), parent })
     }
 
-    /// Appends to a value of a fixed-length database, which would truncate a longer one.
-    fn append_within(&self, py: Python<'_>, key: &[u8], part: &[u8]) -> PyResult<()> {
-        let width = width_of(&self.scanned().enter()?.slow);
-        let append = |record: Option<RecordRef<'_>>| {
-            let (old, meta) = record.map_or((&[][..], Meta::NONE), |old| (old.value, old.meta));
-            let bytes = old.len() + part.len();
-            if bytes > width {
-                (Change::Keep, bytes)
-            } else {
-                (Change::Put([old, part].concat(), meta), 0)
-            }
-        };
-        let too_long = self.shared.change(py, |database| database.modify(key, append))?;
-        self.rules.check_size(py, too_long)
-    }
-
-    fn change_if_equal(
-        &self,
-        py: Python<'_>,
-        key: &[u8],
-        expected: &[u8],
-        change: impl Fn() -> Change + Send + Sync,
-    ) -> PyResult<bool> {
-        let decide = |record: Option<RecordRef<'_>>| match record {
-            Some(record) if record.value == expected => (change(), true),
-            _ => (Change::Keep, false),
-        };
-        Ok(self.shared.change(py, |database| database.modify(key, decide))?)
+    fn remove_bytes(&self, py: Python<'_>, key: &[u8]) -> PyResult<bool> {
+        Ok(self.shared.change(py, &Operation::Remove(key.into()))?)
     }
 }
 
-fn meta_of_record(record: &RecordRef<'_>) -> RecordMeta {
-    RecordMeta::new(record.meta, record.version, record.value.len())
-}
-
-/// Adds to an integer of `WIDTH` bytes. Also returns the sum; `None`, and no change, if it has
-/// more.
-fn add_to<const WIDTH: usize>(
-    record: Option<RecordRef<'_>>,
-    by: i64,
-) -> cabinet::Result<(Change, Option<i64>)> {
-    let (old, meta) = match &record {
-        None => (0, Meta::NONE),
-        Some(record) if record.value.len() == WIDTH => {
-            let is_negative = record.value[WIDTH - 1] >= 0x80;
-            let mut bytes = [if is_negative { 0xff } else { 0 }; 8];
-            bytes[..WIDTH].copy_from_slice(record.value);
-            (i64::from_le_bytes(bytes), record.meta)
-        }
-        Some(_) => return Err(Error::NotANumber { width: WIDTH }),
-    };
-    let unused_bits = 64 - 8 * WIDTH as u32;
-    let fits = |sum: &i64| *sum << unused_bits >> unused_bits == *sum;
-    Ok(match old.checked_add(by).filter(fits) {
-        Some(sum) => (Change::Put(sum.to_le_bytes()[..WIDTH].to_vec(), meta), Some(sum)),
-        None => (Change::Keep, None),
-    })
+/// Connects to the server of a database that processes share, and starts it unless it runs.
+fn share(
+    name: &Bound<'_, PyAny>,
+    opening: &Opening,
+    options: Option<&Bound<'_, PyDict>>,
+    idle_seconds: Option<f64>,
+) -> PyResult<Remote> {
+    let py = name.py();
+    let refused = [
+        (opening.is_on_memory(), "a database in memory is not shared: give a path"),
+        (opening.is_truncated(), "truncate=True would empty it under others: call clear()"),
+    ];
+    if let Some((_, text)) = refused.iter().find(|(is_given, _)| *is_given) {
+        return Err(errors::new(py, "InvalidArgumentError", text));
+    }
+    let folder = std::path::absolute(opening.path())?;
+    let prepare = py.import("cabinet._server")?.getattr("prepare")?;
+    let is_created = opening.is_created();
+    let start = prepare.call1((name, &folder, options, idle_seconds, is_created))?.unbind();
+    let hello = Hello { options: opening.fingerprint(), is_read_only: opening.is_read_only() };
+    Ok(Remote::open(py, folder, start, hello)?)
 }

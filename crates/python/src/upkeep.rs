@@ -1,13 +1,14 @@
 //! Functions for files of databases that are not open, and for files of Tokyo Cabinet.
 
 use crate::errors;
+use crate::operation::{Counts, counts, damage_texts};
 use crate::options::kind_of;
-use crate::rules::{is_id, width_of};
-use crate::shared::go_on;
+use crate::rules::is_id;
+use crate::signals::go_on;
 use crate::store::Store;
 use cabinet::legacy::{File, Item, Visit};
 use cabinet::table::Row;
-use cabinet::{Checked, Damage, Database, Durability, Error, Side};
+use cabinet::{Damage, Database, Durability, Error, Side};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ops::ControlFlow;
@@ -22,7 +23,8 @@ const ITEMS_PER_CHECK: u64 = 1024;
 pub(crate) fn check(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     let mut damages = Vec::new();
     let checked = py.detach(|| cabinet::check(&path, &mut |damage| damages.push(damage)));
-    checked_dict(py, &checked.map_err(errors::library)?, &damages)
+    let checked = checked.map_err(errors::library)?;
+    checked_dict(py, counts(&checked), damage_texts(&damages))
 }
 
 /// Copies all readable records of a damaged database, which no process may have open, into another
@@ -38,7 +40,7 @@ pub(crate) fn salvage<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let kind = kind.map(kind_of).transpose()?;
     let mut damages = Vec::new();
-    let salvaged = into.get().shared.wait(py, |database| {
+    let salvaged = into.get().shared.wait_here(py, |database| {
         cabinet::salvage_as(&path, kind, database, &mut |damage| damages.push(damage))
     })?;
     let dict = PyDict::new(py);
@@ -64,7 +66,7 @@ pub(crate) fn import_tokyo_cabinet<'py>(
     assume_plain: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let (mut damages, mut raised, mut records) = (Vec::new(), None, 0);
-    let imported = into.get().shared.wait(py, |database| {
+    let imported = into.get().shared.wait_here(py, |database| {
         let mut file = File::open(&path)?;
         if assume_plain {
             file.assume_plain();
@@ -147,7 +149,8 @@ fn check_fixed(database: &Database, key: &[u8], value: &[u8]) -> cabinet::Result
         let key = String::from_utf8_lossy(key).into_owned();
         return Err(Error::NoId { key, max: numbered.id_max() });
     }
-    let (bytes, width) = (value.len(), width_of(database));
+    let width = usize::try_from(numbered.width()).unwrap_or(usize::MAX);
+    let bytes = value.len();
     if bytes <= width {
         return Ok(());
     }
@@ -176,22 +179,16 @@ impl Visit for Import<'_> {
     }
 }
 
-/// Returns the counts of a check by name.
-pub(crate) fn checked_dict<'py>(
-    py: Python<'py>,
-    checked: &Checked,
-    damages: &[Damage],
-) -> PyResult<Bound<'py, PyDict>> {
+/// Returns the counts of a check by name, and the texts of damage.
+pub(crate) fn checked_dict(
+    py: Python<'_>,
+    counts: Counts,
+    damages: Vec<String>,
+) -> PyResult<Bound<'_, PyDict>> {
     let dict = PyDict::new(py);
-    dict.set_item("segments", checked.segments)?;
-    dict.set_item("records", checked.records)?;
-    dict.set_item("bytes", checked.bytes)?;
-    dict.set_item("torn_bytes", checked.torn_bytes)?;
-    dict.set_item("damages", damage_texts(damages))?;
+    for (name, count) in counts {
+        dict.set_item(name, count)?;
+    }
+    dict.set_item("damages", damages)?;
     Ok(dict)
-}
-
-/// Returns the texts of damage.
-pub(crate) fn damage_texts(damages: &[Damage]) -> Vec<String> {
-    damages.iter().map(ToString::to_string).collect()
 }

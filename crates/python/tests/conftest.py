@@ -3,6 +3,7 @@
 import pytest
 
 import cabinet
+import cabinet._server
 
 #: Names of the kinds of databases that hold any keys and values.
 KEYED = ["a.tch", "a.tcb", "*", "+"]
@@ -11,14 +12,53 @@ KEYED = ["a.tch", "a.tcb", "*", "+"]
 ORDERED = ["a.tcb", "+"]
 
 
+#: How databases on the disk are opened: by this process alone, or shared with others.
+MODES = [
+    pytest.param({}, id="alone"),
+    pytest.param({"shared": True, "idle_seconds": 0}, id="shared"),
+]
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "alone: databases are opened by this process alone")
+
+
+def pytest_collection_modifyitems(config, items):
+    def is_wanted(item):
+        call = getattr(item, "callspec", None)
+        mode = call.params.get("mode") if call else None
+        return not mode or not item.get_closest_marker("alone")
+
+    items[:] = [item for item in items if is_wanted(item)]
+
+
+@pytest.fixture(params=MODES)
+def mode(request):
+    """The arguments of an opening, by one process and by several, in turn."""
+    return request.param
+
+
 @pytest.fixture
-def opened(tmp_path):
+def cache_mode(mode, monkeypatch):
+    """Opens caches by one process and by several, in turn."""
+    if mode:
+        defaults = {**cabinet.Cache.__init__.__kwdefaults__, "shared": True}
+        monkeypatch.setattr(cabinet.Cache.__init__, "__kwdefaults__", defaults)
+        monkeypatch.setattr(cabinet._server, "IDLE_SECONDS", 0.0)
+
+
+@pytest.fixture
+def opened(tmp_path, mode):
     """Returns a function that opens a database in a folder of the test, and closes it after it."""
     databases = []
 
     def open_database(name="a.tch", **options):
-        path = name if name[0] in "*+" else str(tmp_path / name)
-        database = cabinet.open(path, **options)
+        if name[0] in "*+":
+            if mode:
+                pytest.skip("databases in memory are not shared")
+            database = cabinet.open(name, **options)
+        else:
+            database = cabinet.open(str(tmp_path / name), **mode, **options)
         databases.append(database)
         return database
 

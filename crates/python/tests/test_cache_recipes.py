@@ -18,6 +18,8 @@ from cabinet.recipes import (
     throttle,
 )
 
+pytestmark = pytest.mark.usefixtures("cache_mode")
+
 
 @pytest.fixture
 def cache(tmp_path):

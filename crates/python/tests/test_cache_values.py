@@ -13,6 +13,8 @@ import cabinet.cache
 import pytest
 from cabinet import _cache_storage, _values
 
+pytestmark = pytest.mark.usefixtures("cache_mode")
+
 ZONE = datetime.timezone(datetime.timedelta(hours=-3, seconds=5))
 
 VALUES = [

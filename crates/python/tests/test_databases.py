@@ -65,6 +65,7 @@ def test_options(tmp_path):
             cabinet.open(name if name == 5 else tmp_path / name, **options)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", ["a.tch", "a.tcb", "a.tcf", "a.tct"])
 def test_nothing_is_changed_by_an_opening_for_reading_only(opened, tmp_path, name):
     opened(name).close()
@@ -115,6 +116,7 @@ def test_options_that_a_kind_lacks_are_refused_by_name(tmp_path):
             database.optimize("nonsense=5")
 
 
+@pytest.mark.alone
 def test_an_existing_database_keeps_its_shape_or_says_so(opened):
     opened("a.tcf", width=4, limit_bytes=1 << 20).close()
     opened("a.tct", indices={"a": "lex"}).close()
@@ -365,6 +367,7 @@ def test_a_backup_is_a_database(opened, tmp_path):
     memory["a"] = b"1"
 
 
+@pytest.mark.alone
 def test_damage_is_found_and_the_rest_salvaged(opened, tmp_path):
     database = opened("a.tch")
     for number in range(1000):
@@ -398,6 +401,7 @@ def test_maintenance(keyed):
     assert stats and all(isinstance(text, str) for pair in stats.items() for text in pair)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "file, suffix", [("be/hash-numbers.tch", "tch"), ("be/btree-dups.tcb", "tcb")]
 )

@@ -10,7 +10,10 @@ import pytest
 
 import cabinet
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks"),
+    pytest.mark.alone,
+]
 
 
 def in_child(run):

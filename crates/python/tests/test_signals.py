@@ -65,6 +65,7 @@ def test_ctrl_c_ends_a_long_scan(opened):
     assert database[b"5"] == b""
 
 
+@pytest.mark.alone
 def test_ctrl_c_ends_a_long_query(opened):
     table = opened("a.tct")
     query = table.query(cabinet.column("a").matches("^(x|y)*z$"))

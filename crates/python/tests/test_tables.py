@@ -274,6 +274,7 @@ def test_a_combination_is_ordered_and_limited_as_a_whole(people):
             wrong()
 
 
+@pytest.mark.alone
 def test_a_table_may_be_opened_for_reading_only(people, opened):
     people.set_index("age", "dec")
     people.close()

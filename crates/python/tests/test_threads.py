@@ -54,6 +54,7 @@ def is_ever(condition):
     return False
 
 
+@pytest.mark.alone
 def test_the_gil_is_kept_where_nothing_waits(keyed):
     keyed["a"] = b"1"
 
@@ -87,6 +88,7 @@ def test_the_gil_is_released_for_the_disk(opened):
         assert is_ever(lambda: counting.is_released_by(lambda: list(durable)))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", ["a.tch", "a.tcb"])
 def test_the_gil_is_released_for_a_read_from_the_disk(opened, tmp_path, name):
     kind = subprocess.run(["stat", "-fc", "%T", tmp_path], capture_output=True, text=True)
@@ -108,6 +110,7 @@ def test_the_gil_is_released_for_a_read_from_the_disk(opened, tmp_path, name):
         assert is_ever(is_released)
 
 
+@pytest.mark.alone
 def test_what_is_not_in_memory_is_read_all_the_same(opened):
     """Every operation on a tree that is larger than its cache, which has to wait at times."""
     tree = opened("a.tcb", cache_bytes=64 << 10)
@@ -213,7 +216,8 @@ OPERATIONS = [
 def test_closing_while_threads_are_at_work_ends_them(opened, name):
     for seed in range(6):
         chance = random.Random(seed)
-        database = opened(name, truncate=True)
+        database = opened(name)
+        database.clear()
         database.put_many(("%d" % number, b"x" * 100) for number in range(500))
         begun, others = threading.Semaphore(0), []
 

@@ -32,6 +32,23 @@ struct Current {
     value: Vec<u8>,
 }
 
+#[cfg(feature = "internals")]
+impl Database {
+    /// Returns a cursor at a place that [`Cursor::into_place`] has returned.
+    pub fn cursor_at(&self, place: Option<(Vec<u8>, usize, Vec<u8>)>) -> Result<Cursor> {
+        let current = place.map(|(key, index, value)| Current { key, index, value });
+        Ok(Cursor { current, ..Cursor::new(self.clone())? })
+    }
+}
+
+#[cfg(feature = "internals")]
+impl Cursor {
+    /// Returns the place: the key, the number among its duplicates, and the value.
+    pub fn into_place(self) -> Option<(Vec<u8>, usize, Vec<u8>)> {
+        self.current.map(|Current { key, index, value }| (key, index, value))
+    }
+}
+
 impl Cursor {
     pub(crate) fn new(database: Database) -> Result<Self> {
         ordered(database.engine())?;

@@ -96,9 +96,11 @@ def _check_indices(storage: Storage, fix: bool, warn: Callable[..., None]) -> No
 def _check_files(storage: Storage, fix: bool, warn: Callable[..., None]) -> None:
     from .cache import EmptyDirWarning, UnknownFileWarning
 
+    is_alone = storage.is_alone()
     for filename in storage.files():
-        if FILE_NAME.fullmatch(filename) and storage.writing - {get_ident()}:
-            # It may be that of a value that another thread is storing.
+        is_writing = not is_alone or storage.writing - {get_ident()}
+        if FILE_NAME.fullmatch(filename) and is_writing:
+            # It may be that of a value that another thread or process is storing.
             continue
         if storage.get(ENTRY_FILE + filename.encode("utf-8")) is None:
             warn(

@@ -15,8 +15,12 @@ are big-endian, so that they sort):
     s NAME           setting, as JSON
     w                present while a process has the cache open
     x                present while the order of eviction is being rebuilt
+    v                mark of the last change, in a cache that processes share
 
-One process has the tree open, and one lock orders its changes. Reads take no lock.
+One lock orders the changes of a process, and those of several processes are ordered by another one
+(see `_cache_processes`). Reads take no lock. If processes share the cache, a transaction begins
+with a look at the mark of the last change. If another process has made that, what this one has in
+memory of the cache is read again.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ import re
 import struct
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import islice
 from threading import get_ident
 from typing import Any, Callable, Optional, Union
@@ -77,13 +81,16 @@ ROWS_AT_ONCE = 500
 #: Seconds that the end of the program waits for a transaction of another thread.
 EXIT_SECONDS = 1
 
+#: Seconds that an opening waits for a transaction of another process.
+OPEN_SECONDS = 60
+
 #: Files of values, as `Disk.filename` names them, and their folders.
 FILE_NAME = re.compile(r"[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{28}\.val")
 FOLDER_NAME = re.compile(r"[0-9a-f]{2}(/[0-9a-f]{2})?")
 
 ENTRY_ROW, ENTRY_ORDER, ENTRY_EXPIRY, ENTRY_TAG = b"k", b"r", b"e", b"t"
 ENTRY_RANK, ENTRY_RERANK, ENTRY_FILE = b"o", b"u", b"f"
-_COUNTS_KEY, _SETTING, _IN_USE, _REBUILDING = b"c", b"s", b"w", b"x"
+_COUNTS_KEY, _SETTING, _IN_USE, _REBUILDING, _CHANGE = b"c", b"s", b"w", b"x", b"v"
 
 #: Kinds of keys and of the parts of a row.
 _NONE, _INT, _FLOAT, _STR, _BYTES = range(5)
@@ -124,7 +131,7 @@ PackedKey = tuple[bytes, int, bytes]
 
 
 class Timeout(Exception):
-    """Another thread has held the cache longer than the timeout."""
+    """Another thread or process has held the cache longer than the timeout."""
 
 
 def ordered_float(number: Union[int, float]) -> bytes:
@@ -377,7 +384,11 @@ class _Transaction:
         if not storage.lock.acquire(timeout=self.timeout):
             raise Timeout(f"another thread has held the cache for {self.timeout} seconds")
         if storage.depth == 0:
-            storage.begin()
+            try:
+                storage.begin(self.timeout)
+            except BaseException:
+                storage.lock.release()
+                raise
         storage.depth += 1
         return storage
 
@@ -391,6 +402,8 @@ class _Transaction:
                     storage.roll_back()
         finally:
             storage.depth -= 1
+            if storage.depth == 0 and storage.processes is not None:
+                storage.processes.release()
             storage.lock.release()
             if storage.is_unused:
                 _close_if_unused(storage)
@@ -407,6 +420,13 @@ class Storage:
         self.directory = directory
         self.process = os.getpid()
         self.read_only = bool(options.get("read_only"))
+        self.shared = bool(options.get("shared"))
+        #: Locks among the processes that share it and change it.
+        self.processes: Optional[Any] = None
+        #: Mark of the last change that is in memory, and those of this process so far.
+        self._change: Optional[bytes] = None
+        self._changes = 0
+        self._own_mark = os.urandom(12)
         self._is_peeking = False
         #: Whether the next change has to store the mark of use.
         self._is_mark_due = False
@@ -436,13 +456,26 @@ class Storage:
         path = os.path.join(directory, TREE_NAME)
         self.store = _cabinet.Store(path, **options)
         try:
-            self._load(defaults)
+            if not self.shared or self.read_only:
+                self._load(defaults, True)
+            else:
+                from ._cache_processes import Processes
+
+                self.processes = Processes(path)
+                # It changes the tree with the lock of all processes.
+                self.store._repeat_changes()
+                if not self.processes.acquire(OPEN_SECONDS):
+                    raise Timeout(f"another process has held the cache for {OPEN_SECONDS} seconds")
+                try:
+                    self._load(defaults, self.processes.enter())
+                finally:
+                    self.processes.release()
         except BaseException:
-            self.store.close()
+            self._close_store()
             raise
         self._identity = self._find_identity()
 
-    def _load(self, defaults: dict[str, Any]) -> None:
+    def _load(self, defaults: dict[str, Any], is_alone: bool) -> None:
         self._cursor = self.store.cursor()
         self._load_state()
         if self.read_only:
@@ -454,7 +487,7 @@ class Storage:
         self._use_policy(self.settings["eviction_policy"])
         if self.store.get(_REBUILDING) is not None:
             self._rebuild_ranks()
-        if self.store.get(_IN_USE) is not None:
+        if is_alone and self.store.get(_IN_USE) is not None:
             self.remove_orphans()
         try:
             self.store.put(_IN_USE, b"")
@@ -510,11 +543,30 @@ class Storage:
                 with self.transaction(EXIT_SECONDS):
                     self.write_notes()
                     self._put_counts()
-                    self.remove(_IN_USE)
+                    if self.processes is None or self.processes.leave():
+                        self.remove(_IN_USE)
             except (OSError, Timeout, _errors.Error):
                 # The folder may have been removed. If not, the next opening repairs the rest.
                 pass
+        self._close_store()
+
+    def _close_store(self) -> None:
         self.store.close()
+        if self.processes is not None and self.process == os.getpid():
+            self.processes.close()
+
+    def after_fork(self) -> None:
+        """Makes the copy that the child of a fork has one that is closed, if it is shared.
+
+        The child opens the cache again when it uses it. A cache that is not shared belongs to the
+        parent.
+        """
+        self.lock = threading.RLock()
+        self.depth = 0
+        self.pending = self.owner = None
+        if self.shared:
+            self.process = os.getpid()
+            self._close_store()
 
     @contextmanager
     def _using(self) -> Iterator[Storage]:
@@ -535,13 +587,54 @@ class Storage:
         """Returns a context of a transaction, which waits `timeout` seconds, or for ever if -1."""
         return _Transaction(self, timeout)
 
-    def begin(self) -> None:
+    def begin(self, timeout: float) -> None:
+        if self.processes is not None and not self.processes.acquire(timeout):
+            raise Timeout(f"another process has held the cache for {timeout} seconds")
+        try:
+            self._catch_up()
+        except BaseException:
+            if self.processes is not None:
+                self.processes.release()
+            raise
         self.owner = get_ident()
         self._pending_keys = None
         self._files_written = []
         self._files_left = []
         self._before = self.count, self.volume, self.next_rowid
         self.pending = {}
+
+    def _catch_up(self) -> None:
+        """Reads again what is in memory, if another process has changed the cache since."""
+        if not self.shared or self.store.closed:
+            return
+        change = self.store.get(_CHANGE)
+        if change == self._change and change is not None:
+            return
+        hits, misses = (0, 0) if self._stored is None else self._stored[2:]
+        # Those of this process that are not stored yet.
+        hits, misses = self.hits - hits, self.misses - misses
+        self._edges.clear()
+        self._load_state()
+        self.hits += hits
+        self.misses += misses
+        self._change = change
+
+    def current(self) -> Storage:
+        """Returns itself, with counts and settings as other processes have left them.
+
+        Within a transaction of this or another thread they are those of its beginning.
+        """
+        if self.shared and self.lock.acquire(blocking=False):
+            try:
+                if self.depth == 0:
+                    self._catch_up()
+            finally:
+                self.lock.release()
+        return self
+
+    def is_alone(self) -> bool:
+        """Returns whether no other process has the cache open."""
+        return self.processes is None or bool(self.processes.is_alone())
 
     def check_writable(self) -> None:
         """Fails if the cache is open for reading only."""
@@ -572,6 +665,9 @@ class Storage:
                     self._put_counts()
                 if self._is_mark_due:
                     pending[_IN_USE] = b""
+                if self.shared:
+                    self._changes += 1
+                    pending[_CHANGE] = self._own_mark + _ROWID.pack(self._changes)
                 try:
                     self._write(pending)
                 except _errors.NoSpaceError:
@@ -579,20 +675,27 @@ class Storage:
                         raise
                     self._write(pending)
                 self._is_mark_due &= _IN_USE not in pending
+                self._change = pending.get(_CHANGE)
                 data = pending.get(_COUNTS_KEY, _NO_COUNTS)
                 if data is None:
                     self._stored = None
                 elif data is not _NO_COUNTS:
                     self._stored = _COUNTS.unpack(data)
-        except Exception:
-            self.roll_back()
-            raise
-        except BaseException:
-            # The handler of a signal has raised it, before the write or after it. Files that no
-            # row has then are removed later.
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, _errors.OutcomeUnknownError):
+                self.roll_back()
+                raise
+            # The handler of a signal has raised it, before the write or after it, or the server
+            # does not say. Files that no row has then are removed later.
             self._end([])
+            self._change = None
             self._edges.clear()
-            self._load_state()
+            try:
+                self._load_state()
+            except _errors.Error:
+                # The next transaction of a shared cache does it.
+                if not self.shared:
+                    raise
             raise
         self._end(self._files_left)
 
@@ -615,14 +718,18 @@ class Storage:
         Returns False, and changes nothing, if they do more than that. The counts are removed too:
         they are counted again by the next opening, unless a later change stores them.
         """
-        own = (_COUNTS_KEY, _IN_USE)
+        own = (_COUNTS_KEY, _IN_USE, _CHANGE)
         if any(value is not None and key not in own for key, value in changes.items()):
             return False
         changes.pop(_IN_USE, None)
         changes[_COUNTS_KEY] = None
-        return any(value is None and key != _COUNTS_KEY for key, value in changes.items())
+        if _CHANGE in changes:
+            # Without a mark, all processes read again.
+            changes[_CHANGE] = None
+        return any(value is None and key not in own for key, value in changes.items())
 
     def roll_back(self) -> None:
+        self._change = None
         self.count, self.volume, self.next_rowid = self._before
         self.first_expiry = -_INFINITY
         if self._edges_before is not None:
@@ -861,13 +968,17 @@ class Storage:
 
     def set_policy(self, policy: str) -> None:
         """Sets the eviction policy, and ranks the rows by it, in several transactions."""
-        with self.in_use(), self.lock:
+        with self.in_use(), self.lock, self._held():
             with self.transaction(-1):
                 self._use_policy(policy)
                 self.put_setting("eviction_policy", policy)
                 self.put(_REBUILDING, b"")
                 self._notes = {}
             self._rebuild_ranks()
+
+    def _held(self) -> AbstractContextManager[None]:
+        """Returns a context in which no other process changes the cache."""
+        return nullcontext() if self.processes is None else self.processes.held()
 
     def _rebuild_ranks(self) -> None:
         for prefix in (ENTRY_RANK, ENTRY_RERANK):
@@ -1028,9 +1139,9 @@ def remove_empty_folders(path: str, levels: int) -> None:
             return
 
 
-# Storages of this process that are open, by the real path of their folder and whether they are for
-# reading only.
-_opened: dict[tuple[str, bool], Storage] = {}
+# Storages of this process that are open, by the real path of their folder, and whether they are for
+# reading only, and shared.
+_opened: dict[tuple[str, bool, bool], Storage] = {}
 # The collector may drop a cache, and so close its storage, at any place.
 _opened_lock = threading.RLock()
 
@@ -1043,7 +1154,7 @@ def opening_lock() -> Any:
 def open_storage(directory: str, options: dict[str, Any], defaults: dict[str, Any]) -> Storage:
     """Returns the open storage of a folder, which must be given back to `close_storage`."""
     path = os.path.realpath(directory)
-    key = path, bool(options.get("read_only"))
+    key = path, bool(options.get("read_only")), bool(options.get("shared"))
     with _opened_lock:
         storage = _opened.get(key)
         if storage is not None:
@@ -1052,7 +1163,7 @@ def open_storage(directory: str, options: dict[str, Any], defaults: dict[str, An
             if not storage.store.closed and storage.is_in_place():
                 return storage
             # The folder was removed, and perhaps made again.
-            storage.store.close()
+            storage._close_store()
         storage = _opened[key] = Storage(path, options, defaults)
         storage.users = 1
         return storage
@@ -1078,7 +1189,7 @@ def _close_if_unused(storage: Storage) -> None:
         try:
             if storage.depth == 0:
                 storage.is_unused = False
-                key = storage.directory, storage.read_only
+                key = storage.directory, storage.read_only, storage.shared
                 if _opened.get(key) is storage:
                     del _opened[key]
                 storage.close()
@@ -1099,9 +1210,7 @@ def _after_fork_in_child() -> None:
     global _opened_lock
     _opened_lock = threading.RLock()
     for storage in _opened.values():
-        storage.lock = threading.RLock()
-        storage.depth = 0
-        storage.pending = storage.owner = None
+        storage.after_fork()
     _opened.clear()
 
 

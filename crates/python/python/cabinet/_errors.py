@@ -141,3 +141,11 @@ class ForkedError(Error, RuntimeError):
 
 class BusyError(Error, RuntimeError):
     """Another thread uses the same iterator, cursor or batch."""
+
+
+class ServerError(Error):
+    """The server of a shared database cannot be started or talked to."""
+
+
+class OutcomeUnknownError(Error):
+    """The server of a shared database has ended before it replied: the change may be there."""

@@ -386,7 +386,8 @@ class Cache:
     """Cache in a folder: a mapping with expiry, tags, a limit of its size, and queues.
 
     Its objects may be used by any number of threads. Those for one folder share what is open.
-    One process at a time has a cache open; the next one gets `InUseError`.
+    One process at a time has a cache open, and the next one gets `InUseError`; or several have, all
+    of them with `shared=True`.
     """
 
     _storage: Optional[Storage] = None
@@ -400,6 +401,7 @@ class Cache:
         pickle: bool = False,
         durability: Any = None,
         read_only: bool = False,
+        shared: bool = False,
         **settings: Any,
     ) -> None:
         """Opens a cache, and creates it if it does not exist.
@@ -412,6 +414,9 @@ class Cache:
 
         With `read_only`, the cache must exist, all changes fail with `ReadOnlyError`, and nothing
         is written to its folder; other processes may have it open in this way too.
+
+        With `shared`, several processes have the cache open, each with `shared=True`. A transaction
+        of one makes the others wait, as those of threads do.
 
         `pickle=True` stores any object. None but you may be able to write to the folder then.
         """
@@ -430,6 +435,8 @@ class Cache:
         self._directory = op.abspath(folder)
         self._timeout: float = _seconds("timeout", timeout)
         self._options = {"durability": durability, "read_only": read_only}
+        if shared:
+            self._options["shared"] = True
         if not read_only:
             os.makedirs(self._directory, 0o755, exist_ok=True)
         kwargs = {
@@ -456,6 +463,15 @@ class Cache:
     def _live(self) -> Storage:
         """Returns the storage, which another thread may close before it is used."""
         return self._storage or self._open({})
+
+    def _current(self) -> Storage:
+        """Returns the storage, with counts and settings as other processes have left them."""
+        while True:
+            storage = self._live()
+            try:
+                return storage.current()
+            except _errors.ClosedError:
+                self._forget(storage)
 
     def _in_use(self) -> AbstractContextManager[Storage]:
         """Returns a context of the storage, which no other thread closes meanwhile."""
@@ -537,7 +553,7 @@ class Cache:
     def __getattr__(self, name: str) -> Any:
         # Settings.
         if not name.startswith("_"):
-            storage = self._live()
+            storage = self._current()
             if name in storage.settings:
                 return storage.settings[name]
             if name in ("count", "size", "hits", "misses"):
@@ -769,7 +785,7 @@ class Cache:
 
     def __len__(self) -> int:
         """Returns the number of values, with those that have expired and are not removed yet."""
-        return int(self._live().count)
+        return int(self._current().count)
 
     def __iter__(self) -> Iterator[Any]:
         """Iterates over the keys in the order of insertion, also those of expired values."""
@@ -780,7 +796,7 @@ class Cache:
         return self._iterate(True)
 
     def _iterate(self, is_reverse: bool) -> Iterator[Any]:
-        stop = ENTRY_ORDER + self._live().next_rowid.to_bytes(8, "big")
+        stop = ENTRY_ORDER + self._current().next_rowid.to_bytes(8, "big")
         for _, _, entry in self._scan(ENTRY_ORDER, stop, is_reverse):
             kind, tree_key = entry[0], entry[1:]
             full_key = b""
@@ -1137,7 +1153,7 @@ class Cache:
 
     def volume(self) -> int:
         """Returns the bytes of all values, with their keys, files, and indices by estimation."""
-        return int(self._live().volume)
+        return int(self._current().volume)
 
     def reset(self, key: str, value: Any = ENOVAL, update: bool = True) -> Any:
         """Sets a setting, or reads it without a value. Returns it.
@@ -1249,11 +1265,14 @@ class FanoutCache(Cache):
         part: Cache = self._part("cache", name, self._new_cache, timeout, disk, settings)
         return part
 
+    def _sharing(self) -> dict[str, Any]:
+        return {"shared": self._options.get("shared", False)}
+
     def _new_cache(
         self, directory: Any, timeout: float, disk: Optional[type[Disk]], settings: dict[str, Any]
     ) -> Cache:
         disk = type(self._disk) if disk is None else disk
-        return Cache(directory, timeout, disk, **settings)
+        return Cache(directory, timeout, disk, **{**self._sharing(), **settings})
 
     def deque(self, name: str, maxlen: Optional[int] = None) -> Deque:
         """Returns the `Deque` of a folder within this one."""
@@ -1276,7 +1295,9 @@ class FanoutCache(Cache):
         return Index.fromcache(self._new_persistent(directory))
 
     def _new_persistent(self, directory: Any) -> Cache:
-        return Cache(directory, disk=type(self._disk), eviction_policy="none")
+        return Cache(
+            directory, disk=type(self._disk), eviction_policy="none", **self._sharing()
+        )
 
     def _part(self, kind: str, name: str, new: Callable[..., Any], *args: Any) -> Any:
         key = kind, name

@@ -1,0 +1,85 @@
+"""Processor time per operation of a shared database, of this process and its server together.
+
+    python benchmarks/shared.py [RECORDS]
+
+Keys have 16 bytes and values 100, in a random order. The first line is the same database without
+a server. The loop itself is in all figures.
+"""
+
+import os
+import random
+import resource
+import socket
+import sys
+import tempfile
+import time
+
+import cabinet
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def server_of(path):
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.connect(os.path.join(path, "server.socket"))
+        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(credentials[:4], sys.byteorder)
+
+
+def seconds(server):
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    own = usage.ru_utime + usage.ru_stime
+    if server is None:
+        return own, 0.0
+    with open(f"/proc/{server}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return own, (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def measure(name, number, run, server):
+    before, begun = seconds(server), time.perf_counter()
+    run()
+    elapsed, after = time.perf_counter() - begun, seconds(server)
+    own, served = ((a - b) / number * 1e6 for a, b in zip(after, before))
+    clock = elapsed / number * 1e6
+    print(f"  {name:24}{own + served:8.2f} us, server {served:.2f}; by the clock {clock:.2f}")
+
+
+def main():
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    chance = random.Random(1)
+    keys = [chance.randbytes(16) for _ in range(number)]
+    order = chance.sample(keys, number)
+    value = b"x" * 100
+    for options in ({}, {"shared": True, "idle_seconds": 0}):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            path = os.path.join(folder, "a.tch")
+            with cabinet.open(path, **options) as database:
+                server = server_of(path) if options else None
+                print("shared" if options else "alone")
+
+                def put():
+                    for key in keys:
+                        database[key] = value
+
+                def get():
+                    for key in order:
+                        database[key]
+
+                def iterate():
+                    for _ in database.iter_items():
+                        pass
+
+                def get_many():
+                    for at in range(0, number, 100):
+                        database.get_many(order[at : at + 100])
+
+                def put_many():
+                    for at in range(0, number, 100):
+                        database.put_many((key, value) for key in order[at : at + 100])
+
+                for run in (put, get, iterate, get_many, put_many):
+                    measure(run.__name__, number, run, server)
+
+
+main()

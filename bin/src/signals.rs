@@ -1,6 +1,6 @@
 //! Signals: SIGTERM and SIGINT stop the server, SIGHUP makes it reload.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use parking_lot::{Mutex, MutexGuard};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -142,17 +142,24 @@ struct Cleanups {
     registered: BTreeMap<u64, Registered>,
     next: u64,
     is_listening: bool,
+    /// Whether they run, and the program ends after them.
+    is_ending: bool,
 }
 
-static CLEANUPS: Mutex<Cleanups> =
-    Mutex::new(Cleanups { registered: BTreeMap::new(), next: 0, is_listening: false });
+static CLEANUPS: Mutex<Cleanups> = Mutex::new(Cleanups {
+    registered: BTreeMap::new(),
+    next: 0,
+    is_listening: false,
+    is_ending: false,
+});
 
 impl Cleanup {
     /// Calls `clean` on SIGTERM, SIGINT and SIGHUP, the latest cleanup first; then the signal ends
-    /// the program.
+    /// the program. Fails once that has begun, as `clean` would not run.
     pub(crate) fn on_signals(clean: impl FnOnce() + Send + 'static) -> Result<Self> {
         let handling = Handling::begin()?;
         let mut cleanups = CLEANUPS.lock();
+        ensure!(!cleanups.is_ending, "a signal ends the program");
         if !cleanups.is_listening {
             let signals = Signals::new(ENDING).context("cannot handle signals")?;
             thread::Builder::new()
@@ -177,7 +184,10 @@ impl Cleanup {
 /// Runs the cleanups at the first signal for which there are some, and ends the program.
 fn run_cleanups(mut signals: Signals) {
     for signal in signals.forever() {
-        let registered = std::mem::take(&mut CLEANUPS.lock().registered);
+        let mut cleanups = CLEANUPS.lock();
+        let registered = std::mem::take(&mut cleanups.registered);
+        cleanups.is_ending = !registered.is_empty();
+        drop(cleanups);
         if registered.is_empty() {
             continue;
         }

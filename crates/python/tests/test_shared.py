@@ -1,8 +1,10 @@
 """Databases that several processes share, by a server."""
 
+import contextlib
 import fcntl
 import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -400,17 +402,30 @@ def test_forks_while_threads_are_at_work_are_harmless(path):
     database.close()
 
 
+def states_of(process):
+    """Returns the letters of the states of a process's threads."""
+    states = set()
+    for path in pathlib.Path(f"/proc/{process}/task").glob("*/stat"):
+        # A thread may end meanwhile.
+        with contextlib.suppress(OSError):
+            states.add(path.read_text().rpartition(")")[2].split()[0])
+    return states
+
+
 def test_ctrl_c_ends_a_wait(path):
     """The server is stopped, so that no reply comes."""
     with share(path) as database:
         process = server_of(path)
         os.kill(process, signal.SIGSTOP)
+        # Threads of the server go on until the first of them has taken the signal.
+        wait_until(lambda: states_of(process) == {"T"})
         before = signal.signal(signal.SIGALRM, signal.default_int_handler)
         try:
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
             with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
                 database["a"]
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             os.kill(process, signal.SIGCONT)
             signal.signal(signal.SIGALRM, before)
         database["a"] = b"1"
@@ -599,10 +614,12 @@ def test_a_handler_cannot_close_what_waits_for_a_server(path):
         thread.start()
         before = signal.signal(signal.SIGALRM, lambda *_: database.close())
         try:
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            # The handler runs within the operation, however slow the machine is.
+            signal.setitimer(signal.ITIMER_REAL, 1)
             with pytest.raises(cabinet.ReentrantError):
                 database["a"]
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             is_ended.set()
             thread.join()
             signal.signal(signal.SIGALRM, before)

@@ -111,6 +111,7 @@ def test_a_handler_that_closes_gets_an_error_where_it_would_wait_for_itself(open
         with pytest.raises(KeyboardInterrupt):
             database.verify(bytes_per_second=1 << 16)
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert len(raised) == 1
     assert database[b"5"]

@@ -293,12 +293,7 @@ impl Log {
         if self.commit.unsynced().iter().any(|one| Arc::ptr_eq(one, segment)) {
             self.sync_sealed(std::slice::from_ref(segment))?;
         }
-        // Those that were emptied before are removed together with this one.
-        let segments = self.segments();
-        let others =
-            segments.iter().filter(|other| other.number != segment.number && !other.is_emptied());
-        let oldest = others.map(|other| other.number).min().unwrap_or(u64::MAX);
-        drop(segments);
+        let oldest = self.oldest_beside(segment);
         let began = Instant::now();
         let mut pace = self.space.pace(gently);
         let is_in_hurry = || self.space.is_in_hurry(&self.segments);
@@ -489,74 +484,35 @@ mod tests {
     use crate::{Change, Engine as _, HashDatabase, Meta, Options, RecordRef};
     use std::path::Path;
 
-    /// An engine that removes emptied segments while one is compacted, as a merge of its index
-    /// does.
-    struct Merging<'e>(&'e dyn Relocate, &'e Log);
-
-    impl Relocate for Merging<'_> {
-        fn relocate(
-            &self,
-            segment: &Segment,
-            location: Location,
-            record: &Record<'_>,
-            bytes: &[u8],
-            oldest: u64,
-        ) -> Result<()> {
-            self.0.relocate(segment, location, record, bytes, oldest)
-        }
-
-        fn forget(
-            &self,
-            segment: &Segment,
-            location: Location,
-            record: &Record<'_>,
-        ) -> Result<bool> {
-            self.0.forget(segment, location, record)
-        }
-
-        fn forget_segment(&self, segment: &Segment) -> Result<u64> {
-            self.0.forget_segment(segment)
-        }
-
-        fn look_up(&self, segment: &Segment, spend: &mut Spend<'_>) -> Result<bool> {
-            self.1.remove_emptied_held(Unsealed::Sync)?;
-            self.0.look_up(segment, spend)
-        }
-
-        fn live_in(&self, segment: &Segment) -> Option<Vec<u32>> {
-            self.0.live_in(segment)
-        }
-
-        fn checkpoint_bytes(&self) -> u64 {
-            self.0.checkpoint_bytes()
-        }
-    }
-
     #[test]
     fn a_segment_whose_tombstones_an_emptied_one_needs_is_compacted_again_if_that_stays() {
         let storage = FaultyStorage::new();
         let open = |storage: &FaultyStorage| {
-            let options = Options { segment_bytes: Some(256 << 10), ..Options::default() };
+            let options = Options { segment_bytes: Some(1 << 20), ..Options::default() };
             let path = Path::new("casket.tch");
             HashDatabase::open_on(Arc::new(storage.clone()), path, &options, false).unwrap()
         };
         let database = open(&storage);
         let (engine, log) = (database.engine(), &database.engine().log);
-        let fill = |segments: usize| {
-            while log.segments().in_order().len() <= segments {
-                database.put(b"key", &[1; 100], Meta::NONE, Wait::Block).unwrap();
-            }
+        let put = |key: &[u8]| {
+            database.put(key, &[1; 100], Meta::NONE, Wait::Block).unwrap();
         };
-        database.put(b"removed", &[1; 100], Meta::NONE, Wait::Block).unwrap();
-        fill(1);
+        let has_sealed = |count: usize| log.segments().in_order().len() > count;
+        put(b"removed");
+        while !has_sealed(1) {
+            put(b"key");
+        }
         let mut remove = |_: Option<RecordRef<'_>>| Change::Remove;
         database.update(b"removed", Wait::Block, &mut remove).unwrap();
-        fill(2);
+        // Live records, so that the second segment is read and moved step by step.
+        (0_u32..).take_while(|_| !has_sealed(2)).for_each(|number| put(&number.to_le_bytes()));
         let [first, second] = [0, 1].map(|place| Arc::clone(&log.segments().in_order()[place]));
         log.compact_next(&first, engine, &|| true).unwrap();
         assert!(first.is_emptied());
         first.note_fault(0, "a test");
-        log.compact_next(&second, &Merging(engine, log), &|| true).unwrap();
+        // As a merge of the index in the middle of a compaction does.
+        let merge = || log.remove_emptied_held(Unsealed::Sync).is_ok();
+        log.compact_next(&second, engine, &merge).unwrap();
         assert!(!first.is_emptied() && !second.is_emptied());
         log.compact_next(&second, engine, &|| true).unwrap();
         log.remove_emptied(Unsealed::Sync).unwrap();

@@ -108,22 +108,7 @@ fn a_copy_to_another_file_system_holds_up_nobody_and_is_as_it_was_at_its_moment(
 }
 
 #[test]
-fn a_copy_that_fails_leaves_nothing_and_may_be_made_again() {
-    let storage = FaultyStorage::new();
-    let database = fill(&open(Arc::new(storage.clone()), "casket.tch"));
-    let copy = Path::new("copy.tch");
-    let faults = storage.faults();
-    faults.refuse_links.store(true, Ordering::Relaxed);
-    let space = faults.space_bytes.swap(100_000, Ordering::Relaxed);
-    assert!(database.copy_to(copy).is_err());
-    assert_eq!(storage.list(copy).unwrap(), [""; 0]);
-    faults.space_bytes.store(space, Ordering::Relaxed);
-    database.copy_to(copy).unwrap();
-    assert!(is_whole(&open(Arc::new(storage), "copy.tch")));
-}
-
-#[test]
-fn the_error_of_a_copy_names_the_file_that_has_failed() {
+fn a_copy_that_fails_names_the_file_leaves_nothing_and_may_be_made_again() {
     let storage = FaultyStorage::new();
     let database = fill(&open(Arc::new(storage.clone()), "casket.tch"));
     let copy = Path::new("copy.tch");
@@ -133,10 +118,14 @@ fn the_error_of_a_copy_names_the_file_that_has_failed() {
     let error = database.copy_to(copy).unwrap_err().to_string();
     let end = ".log: no storage space; free space on its file system";
     assert!(error.starts_with("write copy.tch/") && error.ends_with(end), "{error}");
+    assert_eq!(storage.list(copy).unwrap(), [""; 0]);
     faults.space_bytes.store(space, Ordering::Relaxed);
     faults.fail_reads.store(true, Ordering::Relaxed);
     let error = database.copy_to(copy).unwrap_err().to_string();
     assert!(error.starts_with("read casket.tch/"), "{error}");
+    faults.fail_reads.store(false, Ordering::Relaxed);
+    database.copy_to(copy).unwrap();
+    assert!(is_whole(&open(Arc::new(storage), "copy.tch")));
 }
 
 /// The files as they are when the process is killed, or loses power with all unsynced sectors.

@@ -8,7 +8,6 @@ use super::State;
 use crate::admin::attention::{Matter, matters};
 use crate::admin::metrics::{Metric, Samples, collect, collect_process};
 use crate::admin::server_stats::{VERSION, seconds_since_1970};
-use crate::counters::HistogramTotal;
 use crate::shared::Shared;
 use crate::shared::slow_log::SlowRequest;
 use serde_json::{Value as Json, json};
@@ -228,18 +227,17 @@ fn figures(now: &Reading, last: &Reading, wide: &Reading) -> serde_json::Map<Str
     let wait = times(Metric::AcknowledgementWait, "");
     let most = |metric| now.samples.rows(metric, "").map(|(_, value)| value).reduce(f64::max);
     let least = |metric| now.samples.rows(metric, "").map(|(_, value)| value).reduce(f64::min);
-    let quantile = |histogram: &HistogramTotal, share| histogram.quantile(share);
     let all = [
         ("reads", Some(reads)),
         ("writes", Some(writes)),
         ("others", Some((requests("") - reads - writes).max(0.0))),
         ("refused", rate(Metric::RequestsRefused, "")),
-        ("read50", quantile(&read, 0.5)),
-        ("read99", quantile(&read, 0.99)),
-        ("read999", quantile(&read, 0.999)),
-        ("write50", quantile(&write, 0.5)),
-        ("write99", quantile(&write, 0.99)),
-        ("write999", quantile(&write, 0.999)),
+        ("read50", read.quantile(0.5)),
+        ("read99", read.quantile(0.99)),
+        ("read999", read.quantile(0.999)),
+        ("write50", write.quantile(0.5)),
+        ("write99", write.quantile(0.99)),
+        ("write999", write.quantile(0.999)),
         ("hits", ratio((Metric::Lookups, "result=\"hit\""), (Metric::Lookups, ""))),
         ("connections", value(Metric::Connections, "")),
         ("connectionsMax", value(Metric::ConnectionsMax, "")),
@@ -265,7 +263,7 @@ fn figures(now: &Reading, last: &Reading, wide: &Reading) -> serde_json::Map<Str
         ("cold", rate(Metric::ColdReads, "")),
         ("syncs", rate(Metric::Syncs, "")),
         ("sync", ratio((Metric::SyncSeconds, ""), (Metric::Syncs, ""))),
-        ("wait99", quantile(&wait, 0.99)),
+        ("wait99", wait.quantile(0.99)),
         ("replicaLag", most(Metric::ReplicaLagSeconds)),
         ("masterLag", most(Metric::LagSeconds)),
         ("certificateEnd", least(Metric::CertificateEnd)),

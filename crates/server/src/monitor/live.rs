@@ -17,7 +17,6 @@ use super::turns::Turn;
 use crate::ClientPaths;
 use crate::shared::Shared;
 use crate::update_log::now_us;
-use cabinet::Kind;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value as Json, json};
 use std::borrow::Cow;
@@ -46,7 +45,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// kept for it.
 const SERVER_ID: u32 = 0x7fff_ffff;
 
-/// Reason why there is no response of lines.
+/// Reason for which a request gets another response than lines.
 pub(super) enum Failure {
     Refused(Status, Cow<'static, str>),
     Io(io::Error),
@@ -87,7 +86,7 @@ impl Wanted {
     /// Returns a request for a copy of a database, or why there is none.
     pub(super) fn copy(shared: &Shared) -> Result<Self, Failure> {
         let refused = |text| Err(Failure::refused(Status::NotImplemented, text));
-        if shared.remote.is_some() || shared.served.kind.is_some_and(Kind::is_on_memory) {
+        if shared.remote.is_some() || shared.served.is_on_memory() {
             return refused("a database without files has no copy");
         }
         let database = shared.served.database.path();
@@ -174,7 +173,7 @@ impl Session<'_> {
             return Ok(());
         }
         // After a guess that came too soon the server ends the connection. Otherwise it replies to
-        // a login without a name, which is no guess.
+        // a login without a name, which does not count as a guess.
         match self.call(Function::Login, &[]).and_then(|()| Ok(self.receive::<5>()?)) {
             Err(Failure::Io(error)) if has_ended(&error) => Err(Failure::refused(
                 Status::TooManyRequests,

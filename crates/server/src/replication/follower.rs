@@ -11,7 +11,6 @@ use super::replica_session::ReplicaSession;
 use crate::ops::served::Served;
 use crate::store::gate::Gate;
 use crate::update_log::now_us;
-use cabinet::name::Kind;
 use client::{Address, Interrupter};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::fmt;
@@ -492,8 +491,7 @@ impl Follower {
             None => {
                 let mut position = Position::open(&self.position)?;
                 let is_own = own(&mut position, &served.database.path())?;
-                let may_begin_again =
-                    served.kind.is_some_and(Kind::is_on_memory) || self.seeding != Seeding::Never;
+                let may_begin_again = served.is_on_memory() || self.seeding != Seeding::Never;
                 if may_begin_again && position.timestamp_us() > 0 && served.database.is_empty() {
                     // The position is that of records that ended with a process, or were removed
                     // or replaced with their files.

@@ -466,14 +466,21 @@ fn users_log_in_and_see_the_records_of_their_rights() {
     assert_eq!(console.get("b:1", bob).1, b"value");
 }
 
+/// Header of a browser after a logout: "logout:-".
+const NO_USER: &str = "Authorization: Basic bG9nb3V0Oi0=\r\n";
+
+/// Returns headers of wrong passwords: "ann:guess0" and so on.
+fn guesses() -> impl Iterator<Item = String> {
+    let ends = ["MA", "MQ", "Mg", "Mw", "NA", "NQ", "Ng", "Nw"];
+    ends.into_iter().map(|end| format!("Authorization: Basic YW5uOmd1ZXNz{end}==\r\n"))
+}
+
 #[test]
 fn guesses_of_a_password_have_to_wait() {
     let users = Some(users(&[("ann", "secret")]));
     let console = Console::new(start_with(Config { users, ..config() }, memory()));
     let mut last = String::new();
-    // "ann:guess0" and so on.
-    for guess in ["MA", "MQ", "Mg", "Mw", "NA", "NQ", "Ng", "Nw"] {
-        let header = format!("Authorization: Basic YW5uOmd1ZXNz{guess}==\r\n");
+    for header in guesses() {
         last = console.get("k", &header).0;
     }
     assert_eq!(status(&last), "429");
@@ -487,14 +494,13 @@ fn guesses_of_a_password_have_to_wait_for_changes_too() {
     let config = Config { users, ..logging(1, folder.path()) };
     let console = Console::new(start_with(config, memory()));
     let path = format!("GET /ui/changes?db={}", console.id);
-    // The user who stands for none makes no guess: "logout:-".
+    // The name after a logout does not count as a guess.
     for _ in 0..20 {
-        let (head, _) = console.ask(&path, "Authorization: Basic bG9nb3V0Oi0=\r\n", b"");
+        let (head, _) = console.ask(&path, NO_USER, b"");
         assert_eq!(status(&head), "401");
     }
     let mut found = Vec::new();
-    for guess in ["MA", "MQ", "Mg", "Mw", "NA", "NQ", "Ng", "Nw"] {
-        let header = format!("Authorization: Basic YW5uOmd1ZXNz{guess}==\r\n");
+    for header in guesses() {
         found.push(status(&console.ask(&path, &header, b"").0).to_owned());
     }
     assert_eq!(found[0], "401");
@@ -696,9 +702,7 @@ fn each_database_has_its_own_names_of_the_host() {
 fn a_browser_forgets_the_user_who_logs_out() {
     let users = Some(users(&[("ann", "secret")]));
     let console = Console::new(start_with(Config { users, ..config() }, memory()));
-    // "logout:-".
-    let nobody = "Authorization: Basic bG9nb3V0Oi0=\r\n";
-    for (headers, expected) in [("", "401"), (ANN, "401"), (nobody, "200")] {
+    for (headers, expected) in [("", "401"), (ANN, "401"), (NO_USER, "200")] {
         let (head, _) = console.ask("GET /ui/logout", headers, b"");
         assert_eq!(status(&head), expected, "{headers}");
         let realm = header(&console.get("k", "").0, "WWW-Authenticate").map(str::to_owned);
@@ -706,9 +710,9 @@ fn a_browser_forgets_the_user_who_logs_out() {
             assert_eq!(header(&head, "WWW-Authenticate").map(str::to_owned), realm);
         }
     }
-    // It is no guess of a password.
+    // The name does not count as a guess of a password.
     for _ in 0..20 {
-        assert_eq!(status(&console.get("k", nobody).0), "401");
+        assert_eq!(status(&console.get("k", NO_USER).0), "401");
     }
     assert_eq!(status(&console.get("k", ANN).0), "404");
 }

@@ -48,7 +48,7 @@ async function follow() {
     });
     throw new Error("The server has ended the list.");
   } catch (error) {
-    // A pause is no failure.
+    // A pause is not a failure.
     if (ending !== own) return;
     fail(error.message);
     hide();

@@ -45,8 +45,8 @@ export async function lines(response, each) {
   }
 }
 
-// Ends the session: the browser keeps this name in place of the user's. Throws an error if it has
-// not, so that nobody leaves in the belief.
+// Ends the session: the browser keeps this name in place of the user's. Throws an error if it does
+// not, so that the page shows no logout that has not happened.
 export function logOut() {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();

@@ -74,7 +74,7 @@ pub(crate) fn run_all() -> Result<()> {
     Ok(())
 }
 
-/// Copies the pictures of pixels, which are no text.
+/// Copies the pictures in PNG, which are not text.
 fn copy_pixels(root: &Path, site: &Path) -> Result<()> {
     let tree = Tree::read(root)?;
     for path in below(&tree, "docs").filter(|path| path.ends_with(".png")) {

@@ -197,7 +197,7 @@ impl Properties {
 }
 
 impl Operation<'_> {
-    /// Returns whether it may be done again if nobody knows whether it was done. A change may not:
+    /// Returns whether it may be done again if it is unknown whether it was done. A change may not:
     /// another process may have changed the record since.
     pub(crate) fn is_repeatable(&self) -> bool {
         !self.is_change() && !matches!(self, Self::Backup(_) | Self::Commit)

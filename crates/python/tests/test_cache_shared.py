@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from test_fork import in_child
 from test_shared import KILL_SECONDS, PROCESSES, SECONDS, Proxy, in_process, kill_server
 from test_shared import server_of, wait_until
 
@@ -26,19 +27,6 @@ def folder(tmp_path):
 
 def share(folder, **options):
     return cabinet.Cache(folder, shared=True, **options)
-
-
-def in_child(run):
-    """Runs a function in the child of a fork, and returns its exit status."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            run()
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_processes_see_values_counts_and_settings_of_each_other(folder):
@@ -191,11 +179,11 @@ def test_children_of_forks_open_the_cache_again(folder):
             cache.incr("a")
             cache.close()
 
-        assert in_child(run) == 0
+        in_child(run)
         assert dict((key, cache[key]) for key in cache) == {"a": 2, "b": 2}
         with cache.transact():
             cache["c"] = 3
-            assert in_child(lambda: None) == 0
+            in_child(lambda: None)
             # The child did not release the lock of its parent.
             assert in_process(OTHER, folder / _cache_storage.TREE_NAME).wait() == 0
         assert len(cache) == 3 and cache.check() == []

@@ -172,7 +172,8 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("there is one database", &["move", "swapdb"]),
     ("users and their rights are in the server's file of users: see tyrant user", &["acl"]),
     (
-        "tyrant backup makes copies, and durability in the database's name says when a change is on the disk",
+        "tyrant backup makes copies, and durability in the database's name says when a change is on \
+         the disk",
         &["bgrewriteaof", "bgsave", "save"],
     ),
     ("the server's process stops on SIGTERM", &["shutdown"]),

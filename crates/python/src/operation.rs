@@ -236,7 +236,30 @@ impl Operation<'_> {
             | Self::SetIndex(..)
             | Self::NewId
             | Self::Optimize(_) => true,
-            _ => false,
+            Self::Get(_)
+            | Self::GetWithMeta(_)
+            | Self::Meta(_)
+            | Self::Size(_)
+            | Self::GetMany(_)
+            | Self::GetAll(_)
+            | Self::Count(_)
+            | Self::Length
+            | Self::Width
+            | Self::Scan(..)
+            | Self::Search(..)
+            | Self::Indices
+            | Self::Sync
+            | Self::Appended
+            | Self::Durable
+            | Self::WaitDurable(_)
+            | Self::Backup(_)
+            | Self::Verify(_)
+            | Self::Stats
+            | Self::Damages
+            | Self::SizeBytes
+            | Self::Properties
+            | Self::Begin
+            | Self::Commit => false,
         }
     }
 
@@ -361,7 +384,15 @@ impl Operation<'_> {
 
 impl Step<'_> {
     fn is_change(&self) -> bool {
-        matches!(self, Self::Put(_) | Self::InsertBefore(_) | Self::InsertAfter(_) | Self::Remove)
+        match self {
+            Self::Put(_) | Self::InsertBefore(_) | Self::InsertAfter(_) | Self::Remove => true,
+            Self::First
+            | Self::Last
+            | Self::Jump(_)
+            | Self::JumpBack(_)
+            | Self::Next
+            | Self::Previous => false,
+        }
     }
 
     fn run(&self, database: &Database, place: Option<Place>) -> cabinet::Result<Reply<'static>> {

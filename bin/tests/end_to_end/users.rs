@@ -213,8 +213,16 @@ fn a_server_with_users_refuses_others_and_reads_the_file_again() {
     let log = server.log();
     let failed = log.lines().find(|line| line.contains("login failed")).expect("a line");
     assert!(failed.contains("\tWARN\tlogin failed: 127.0.0.1:"), "{failed}");
-    let why = " over memcached's protocol: the name or the password is wrong";
+    let why = " over memcached's protocol: the password of user ann is wrong";
     assert!(failed.ends_with(why), "{failed}");
+    // A password that was typed in place of the name is not in the log.
+    log_in("secret", "", "CLIENT_ERROR authentication failure\r\n");
+    let why = " over memcached's protocol: no user has this name";
+    assert!(
+        server.log().lines().last().is_some_and(|line| line.ends_with(why)),
+        "{}",
+        server.log()
+    );
     // An invalid file changes nothing.
     let valid = std::fs::read_to_string(&path).expect("the file");
     std::fs::write(&path, "[[user]]\nname = \"ann\"\npassword = \"secret\"\nrights = []\n")

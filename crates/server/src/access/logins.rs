@@ -188,6 +188,15 @@ struct Turns {
     begun: u64,
 }
 
+/// An attempt to log in, as its limits and the log know it.
+struct Claim<'a> {
+    address: Option<SocketAddr>,
+    protocol: &'static str,
+    guess: Guess,
+    /// The user of this name, unless there is none.
+    user: Option<&'a User>,
+}
+
 /// Turn to verify a password, until it is dropped.
 struct Turn<'a>(&'a Logins);
 
@@ -230,35 +239,38 @@ impl Logins {
                 refused => return Ok(refused),
             }
         }
-        let (address, credentials) = (peer.address, (name, password));
-        let guess = self.guess(users, address, credentials);
-        let standing = self.failures.standing(&guess, Instant::now());
-        if let Some(refused) = self.refusal(standing, address, protocol) {
+        let address = peer.address;
+        let claim = self.claim(users, address, protocol, (name, password));
+        let standing = self.failures.standing(&claim.guess, Instant::now());
+        if let Some(refused) = self.refusal(standing, &claim) {
             return Ok(refused);
         }
         let user = users.recall(name, password);
         if user.is_some() || name.len().max(password.len()) > CREDENTIAL_BYTES_MAX {
-            return Ok(self.attempt(address, protocol, &guess, || user.cloned()));
+            return Ok(self.attempt(&claim, || user.cloned()));
         }
         Err(Attempt { address, protocol, name: name.into(), password: password.into() })
     }
 
-    fn guess(
+    fn claim<'a>(
         &self,
-        users: &Users,
+        users: &'a Users,
         address: Option<SocketAddr>,
-        credentials: (&[u8], &[u8]),
-    ) -> Guess {
-        self.failures.guess(Source::of(address), credentials, users.password_hash(credentials.0))
+        protocol: &'static str,
+        (name, password): (&[u8], &[u8]),
+    ) -> Claim<'a> {
+        let expected = users.password_hash(name);
+        let guess = self.failures.guess(Source::of(address), (name, password), expected);
+        Claim { address, protocol, guess, user: users.find(name).map(|user| &**user) }
     }
 
     /// Checks the name and the password of an attempt. It waits for other attempts, and takes as
     /// long as the hash of a password costs.
     pub(crate) fn check(&self, users: &Users, attempt: &Attempt) -> Login {
         let Attempt { address, protocol, name, password } = attempt;
-        let guess = self.guess(users, *address, (name, password));
+        let claim = self.claim(users, *address, protocol, (name, password));
         let _turn = self.await_turn();
-        self.attempt(*address, protocol, &guess, || users.verify(name, password).cloned())
+        self.attempt(&claim, || users.verify(name, password).cloned())
     }
 
     /// Checks the `Authorization` header of a request. The header of this connection's last
@@ -289,7 +301,12 @@ impl Logins {
         } else if let Some(token) = bearer_token(header) {
             match users.load().of_token(token) {
                 Some(user) => Login::User(Arc::clone(user)),
-                None => self.deny(peer.address, "HTTP"),
+                None => {
+                    self.log(peer.address, |from| {
+                        format!("login failed: {from} over HTTP: no user has this token")
+                    });
+                    Login::Denied
+                }
             }
         } else {
             return Ok(Login::Denied);
@@ -318,40 +335,30 @@ impl Logins {
         Turn(self)
     }
 
-    fn attempt(
-        &self,
-        address: Option<SocketAddr>,
-        protocol: &str,
-        guess: &Guess,
-        check: impl FnOnce() -> Option<Arc<User>>,
-    ) -> Login {
-        let standing = self.failures.claim(guess, Instant::now());
-        if let Some(refused) = self.refusal(standing, address, protocol) {
+    fn attempt(&self, claim: &Claim<'_>, check: impl FnOnce() -> Option<Arc<User>>) -> Login {
+        let standing = self.failures.claim(&claim.guess, Instant::now());
+        if let Some(refused) = self.refusal(standing, claim) {
             return refused;
         }
         if let Some(user) = check() {
-            self.failures.succeed(guess, Instant::now());
+            self.failures.succeed(&claim.guess, Instant::now());
             return Login::User(user);
         }
-        self.failures.fail(guess, Instant::now());
-        self.deny(address, protocol)
+        self.failures.fail(&claim.guess, Instant::now());
+        self.deny(claim)
     }
 
-    fn refusal(
-        &self,
-        standing: Standing,
-        address: Option<SocketAddr>,
-        protocol: &str,
-    ) -> Option<Login> {
+    fn refusal(&self, standing: Standing, claim: &Claim<'_>) -> Option<Login> {
         match standing {
             Standing::MayTry => None,
-            Standing::IsWrong => Some(self.deny(address, protocol)),
+            Standing::IsWrong => Some(self.deny(claim)),
             Standing::Waits(wait) => {
                 let wait_s = wait.as_secs() + 1;
-                self.log(address, |from| {
+                self.log(claim.address, |from| {
                     format!(
-                        "login refused: {from} over {protocol}: too many wrong passwords; the next \
-                         attempt may come in {wait_s} s"
+                        "login refused: {from} over {}: too many wrong passwords; the next attempt \
+                         may come in {wait_s} s",
+                        claim.protocol
                     )
                 });
                 Some(Login::TooSoon { wait_s })
@@ -359,10 +366,18 @@ impl Logins {
         }
     }
 
-    /// Denies a login, with a line of the log unless there are too many.
-    fn deny(&self, address: Option<SocketAddr>, protocol: &str) -> Login {
-        self.log(address, |from| {
-            format!("login failed: {from} over {protocol}: the name or the password is wrong")
+    /// Denies a login, with a line of the log unless there are too many. Other names than those of
+    /// users are not logged: people type passwords in their place.
+    fn deny(&self, claim: &Claim<'_>) -> Login {
+        self.log(claim.address, |from| {
+            let reason = match claim.user {
+                Some(user) if user.has_password() => {
+                    format!("the password of user {} is wrong", user.name())
+                }
+                Some(user) => format!("user {} has no password", user.name()),
+                None => "no user has this name".to_owned(),
+            };
+            format!("login failed: {from} over {}: {reason}", claim.protocol)
         });
         Login::Denied
     }

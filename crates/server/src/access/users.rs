@@ -58,6 +58,10 @@ impl User {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    pub(super) fn has_password(&self) -> bool {
+        self.password.is_some()
+    }
 }
 
 /// Users are equal if the logins of one are those of the other: no secret has changed.

@@ -1,5 +1,8 @@
 """Tables: rows, indices, queries."""
 
+import datetime
+import io
+
 import pytest
 
 import cabinet
@@ -321,3 +324,76 @@ def test_what_a_row_is_not_is_refused(people):
 def test_indices_are_a_dict(tmp_path):
     with pytest.raises(TypeError, match="indices=.*dict"):
         cabinet.open(tmp_path / "a.tct", indices=["a"])
+
+
+def test_rows_come_from_csv_and_leave_as_frames(people, tmp_path):
+    file = tmp_path / "more.csv"
+    file.write_text('\ufeffkey,name,age\r\np5,"Eve, the ""fifth""",5\r\n\r\np6,Fay,\r\n', "utf-8")
+    assert people.put_csv(file) == 2
+    assert people["p5"] == {"name": 'Eve, the "fifth"', "age": "5"} and people["p6"] == {"name": "Fay"}
+    assert people.put_csv(io.StringIO("name;id\nGus;7\n"), key="id", delimiter=";") == 1
+    assert people["7"] == {"name": "Gus"}
+    assert people.put_csv(io.StringIO("name\nHal\n"), new_keys=True) == 1
+    assert people.query(column("name") == "Hal").count() == 1
+    for text, message, stored in (
+        ("key,name\nq1,a\nq2,b,c\nq3,d\n", "line 3 has 3 fields", ["q1"]),
+        ('key,name\nq1,a\nq2,"b\n', "line 3: ", ["q1"]),
+        ("key,name\nq1,a\nq2,b\0\nq3,c\n", "line 3: ", ["q1"]),
+        ("key,name\nq1,a\n,b\n", "line 3 has no value in the column 'key'", ["q1"]),
+        ("key,name,name\nq1,a,b\n", "a name twice", []),
+        ("key,\nq1,a\n", "an empty one", []),
+    ):
+        with pytest.raises(ValueError, match=message):
+            people.put_csv(io.StringIO(text))
+        assert list(people.iter_keys(prefix="q")) == stored
+        people.query(KEY.startswith("q")).remove()
+    with pytest.raises(TypeError, match="put_csv"):
+        people.put_rows("more.csv")
+
+
+def test_many_rows_are_stored_in_portions(opened):
+    table = opened("a.tct")
+    rows = ({"key": number, "n": number, "on": datetime.date(2026, 1, 2)} for number in range(1234))
+    assert table.put_rows(rows) == 1234 and len(table) == 1234
+    assert table["1233"] == {"n": "1233", "on": "2026-01-02"}
+    rows = [{"key": "k%d" % number, "n": [1] if number == 700 else 1} for number in range(900)]
+    with pytest.raises(ValueError, match="row 700: .* not list"):
+        table.put_rows(rows)
+    assert sum(1 for _ in table.iter_keys(prefix="k")) == 700
+
+
+def test_frames_of_pandas(people):
+    import pandas
+
+    frame = people.query().to_pandas().sort_index()
+    assert list(frame.index) == ["p1", "p2", "p3", "p4"] and frame.index.name == "key"
+    assert frame.loc["p2", "name"] == "Bob" and pandas.isna(frame.loc["p4", "city"])
+    assert pandas.to_numeric(frame["age"]).sum() == 132
+    people.clear()
+    assert people.put_rows(frame) == 4
+    assert dict(people) == {
+        key: {name: value for name, value in row.items()} for key, row in PEOPLE.items()
+    }
+    frame = pandas.DataFrame(
+        {"id": [1, 2], "n": [1.5, None], "on": pandas.to_datetime(["2026-01-02", None])}
+    )
+    assert people.put_rows(frame, key="id") == 2
+    assert people["1"] == {"n": "1.5", "on": "2026-01-02T00:00:00"} and people["2"] == {}
+    empty = people.query(column("name") == "nobody").to_pandas()
+    assert empty.empty and empty.index.name == "key"
+    people["p9"] = {"key": "x"}
+    with pytest.raises(ValueError, match="key="):
+        people.query().to_pandas()
+    assert "p9" in people.query().to_pandas(key="primary").index
+
+
+def test_tables_of_arrow(people):
+    import pyarrow
+
+    table = people.query(column("age") > 10).order_by("name").to_arrow()
+    assert table.column("key").to_pylist() == ["p1", "p3", "p4"]
+    assert table.column("city").to_pylist() == ["Bern", "Bern", None]
+    people.clear()
+    assert people.put_rows(table) == 3 and people["p4"] == PEOPLE["p4"]
+    batch = pyarrow.record_batch({"key": ["a"], "n": [2**60]})
+    assert people.put_rows(batch) == 1 and people["a"] == {"n": str(2**60)}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import datetime
+import numbers
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple, Optional, Union
+from typing import IO, Any, NamedTuple, Optional, Union
 
+from . import _frames
 from ._codecs import Codec
 from ._database import Database
 
@@ -38,8 +42,18 @@ def _bytes_of(value: Any, what: str) -> bytes:
         data = bytes(value)
     elif isinstance(value, (int, float)):
         data = _number_text(value).encode()
+    elif isinstance(value, Decimal):
+        data = format(value, "f").encode()
+    elif isinstance(value, numbers.Integral):
+        data = str(int(value)).encode()
+    elif isinstance(value, numbers.Real):
+        data = _number_text(float(value)).encode()
+    elif isinstance(value, (datetime.date, datetime.time)):
+        data = value.isoformat().encode()
     else:
-        raise TypeError(f"{what} is str, bytes, int or float, not {type(value).__name__}")
+        raise TypeError(
+            f"{what} is str, bytes, a number, a date or a time, not {type(value).__name__}"
+        )
     if b"\0" in data:
         raise ValueError(f"{what} has a NUL, which separates columns: encode it, such as in base64")
     return data
@@ -327,6 +341,16 @@ class Query:
         """Executes the query without returning its results, and returns how that was done."""
         return Plan(*self._table._count(*self._queries()))
 
+    def to_pandas(self, *, key: str = "key") -> Any:
+        """Returns the results as a `pandas.DataFrame` of texts, whose index `key` has the primary
+        keys. A column that a row does not have is missing there."""
+        return _frames.to_pandas(self, key)
+
+    def to_arrow(self, *, key: str = "key") -> Any:
+        """Returns the results as a `pyarrow.Table` of texts, with the primary keys in the column
+        `key`. A column that a row does not have is null there."""
+        return _frames.to_arrow(self, key)
+
     def remove(self) -> int:
         """Removes the rows of the results. Returns their number."""
         return self._table._search_out(self._given)[0]
@@ -399,8 +423,8 @@ class _Combined(Query):
 class Table(Database):
     """A table: a mapping of primary keys to rows, which are dicts of columns.
 
-    Values are `str`; `int` and `float` are stored as text. A column of which the value is `None`
-    is left out.
+    Values are `str`; numbers, dates and times are stored as text. A column of which the value is
+    `None` is left out.
     """
 
     def __new__(
@@ -425,6 +449,31 @@ class Table(Database):
         key = str(self.new_id())
         self[key] = row
         return key
+
+    def put_rows(self, rows: Any, *, key: Any = "key", new_keys: bool = False) -> int:
+        """Stores rows: a `DataFrame` of pandas or polars, a table of pyarrow, or dicts.
+
+        The column `key` (or the named index of pandas) has the primary keys; with `new_keys` they
+        are new ids. What is missing in a frame is a column that the row does not have. Returns the
+        number of rows. They are stored in portions, and an error names the row: those before it
+        are stored.
+        """
+        return _frames.put(self, _frames.rows_of(rows), key, new_keys)
+
+    def put_csv(
+        self,
+        file: Union[str, os.PathLike[str], IO[str]],
+        *,
+        key: str = "key",
+        new_keys: bool = False,
+        **form: Any,
+    ) -> int:
+        """Stores the rows of a CSV file (a path, or an open text file), as `put_rows` does.
+
+        The first line names the columns. An empty field is a column that the row does not have.
+        `form` goes to `csv.reader`, as `delimiter=";"` does.
+        """
+        return _frames.put(self, _frames.rows_of_csv(file, **form), key, new_keys)
 
     def set_index(self, name: Union[str, bytes], kind: str) -> None:
         """Builds an index of a column: "lex" by text, "dec" by number, "tok" by token, "qgr" for

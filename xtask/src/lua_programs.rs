@@ -11,7 +11,7 @@ pub(crate) const PROGRAMS: u64 = 200_000;
 pub(crate) const PROGRAMS_OF_A_NIGHT: u64 = 20_000;
 
 /// Target of the test. Cargo applies flags for a named target to no build script.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
+pub(crate) const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Runs `count` programs, from `seed` on.
 pub(crate) fn run_all(count: u64, seed: u64) -> Result<()> {

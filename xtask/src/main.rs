@@ -233,7 +233,14 @@ enum Command {
         pictures: bool,
     },
     /// Build the Python package, install it for each Python of the machine, and run its tests.
-    Python(Build),
+    Python {
+        /// Run random interleavings of threads, closes and forks under AddressSanitizer instead, of
+        /// the seeds from 0 to N.
+        #[arg(long, value_name = "N", conflicts_with = "debug")]
+        interleavings: Option<u64>,
+        #[command(flatten)]
+        build: Build,
+    },
     /// Time a newcomer's first commands: a clean clone in a new root without caches (needs root).
     FirstMinute,
     /// Run each fuzz target for a while.
@@ -366,7 +373,8 @@ fn run(command: Command) -> Result<()> {
         Command::Webdav(build) => webdav::run_all(build.profile()),
         Command::Metrics(build) => metrics::run_all(build.profile()),
         Command::Console { build, pictures } => console::run_all(build.profile(), pictures),
-        Command::Python(build) => python::run_all(build.profile()),
+        Command::Python { interleavings: Some(count), .. } => python::interleave(0, count),
+        Command::Python { build, .. } => python::run_all(build.profile()),
         Command::FirstMinute => first_minute::run_all(),
         Command::Fuzz { seconds } => fuzz::run_all(seconds),
         Command::Package { is_static: true, .. } => package::build_and_try_static(),

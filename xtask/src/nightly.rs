@@ -1,9 +1,9 @@
 //! `cargo xtask nightly`: the random crash suites of the library, kills of servers under
-//! transactions, random programs in Lua and the fuzz targets, longer than in `cargo test` and
-//! `.ci/run`; the library's with other seeds each day.
+//! transactions, random programs in Lua, interleavings in Python and the fuzz targets, longer than
+//! in `cargo test` and `.ci/run`; the library's with other seeds each day.
 
 use crate::programs::{Profile, run, workspace};
-use crate::{crash, lua_programs};
+use crate::{crash, lua_programs, python};
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -59,9 +59,9 @@ impl Size {
     }
 }
 
-/// Runs the suites, then kills servers under transactions, then runs random programs in Lua and the
-/// fuzz targets. A seed of 0
-/// is the number of the day, so that each night tries other seeds.
+/// Runs the suites, then kills servers under transactions, then runs random programs in Lua,
+/// interleavings in Python and the fuzz targets. A seed of 0 is the number of the day, so that each
+/// night tries other seeds.
 pub(crate) fn run_all(profile: Profile, times: u64, seed: u64) -> Result<()> {
     let seed = if seed == 0 { day()? } else { seed };
     println!("--seed {seed} repeats the suites whose seeds are numbers");
@@ -94,6 +94,10 @@ pub(crate) fn run_all(profile: Profile, times: u64, seed: u64) -> Result<()> {
     let programs = lua_programs::PROGRAMS_OF_A_NIGHT;
     if lua_programs::run_all(programs, (seed % (1 << 32)) * programs).is_err() {
         failed.push("the random programs in Lua");
+    }
+    let first = (seed % (1 << 32)) * python::INTERLEAVINGS_OF_A_NIGHT;
+    if python::interleave(first, python::INTERLEAVINGS_OF_A_NIGHT).is_err() {
+        failed.push("the interleavings in Python");
     }
     if crate::fuzz::run_all(FUZZ_SECONDS).is_err() {
         failed.push("the fuzz targets");

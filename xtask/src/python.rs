@@ -2,6 +2,7 @@
 //! program of its page with each, and its tests with the system's one.
 
 use crate::library::blocks;
+use crate::lua_programs::TARGET;
 use crate::programs::{Profile, run, target_folder, workspace};
 use crate::requirements;
 use anyhow::{Context, Result, ensure};
@@ -25,11 +26,15 @@ const OLDEST: (u32, u32) = (3, 9);
 /// Newest Python that is looked for by its name.
 const NEWEST_MINOR: u32 = 15;
 
+/// Interleavings that a night tries.
+pub(crate) const INTERLEAVINGS_OF_A_NIGHT: u64 = 10_000;
+
 /// Packages that build and check.
 const TOOLS: &[&str] = &["maturin==1.16.0", "mypy==2.4.1"];
 
 /// Packages that the tests need.
-const TEST_PACKAGES: &[&str] = &[requirements::DJANGO, "msgpack==1.1.2", "pytest==9.2.0"];
+const TEST_PACKAGES: &[&str] =
+    &[requirements::DJANGO, "msgpack==1.1.2", "pandas==3.1.1", "pyarrow==26.0.1", "pytest==9.2.0"];
 
 /// Packages whose own tests are run over the package, from their source distributions.
 const FOREIGN_PACKAGES: &[&str] = &["diskcache==5.6.3", requirements::DJANGO];
@@ -65,7 +70,11 @@ fn tools() -> Result<PathBuf> {
 pub(crate) fn run_all(profile: Profile) -> Result<()> {
     install()?;
     let tools = tools()?;
-    let wheel = build(&tools, profile)?;
+    let wheel = build(&tools, "", |command| {
+        if !matches!(profile, Profile::Debug) {
+            command.arg("--release");
+        }
+    })?;
     let bytes = fs::metadata(&wheel).context("the wheel")?.len();
     println!("{}: {:.1} MiB", wheel.display(), bytes as f64 / f64::from(1 << 20));
     if !matches!(profile, Profile::Debug) {
@@ -86,9 +95,33 @@ pub(crate) fn run_all(profile: Profile) -> Result<()> {
     test(&tools, &wheel)
 }
 
-/// Builds the wheel, and returns its path.
-fn build(tools: &Path, profile: Profile) -> Result<PathBuf> {
-    let folder = std::path::absolute(target_folder().join("python"))?;
+/// Runs `count` random interleavings, from `seed` on, under AddressSanitizer.
+pub(crate) fn interleave(seed: u64, count: u64) -> Result<()> {
+    install()?;
+    let tools = tools()?;
+    let wheel = build(&tools, "address", |command| {
+        command.args(["--target", TARGET]);
+        command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
+        // Without it, an interleaving takes several times as long.
+        command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
+    })?;
+    let python = environment(&tools, "address", Path::new("python3"), &wheel)?;
+    install_into(&tools, &python, &[], TEST_PACKAGES)?;
+    // Rust links its own runtime into programs alone, and this one is Python.
+    let output = Command::new("cc").arg("-print-file-name=libasan.so").output();
+    let runtime = String::from_utf8(output.context("cannot run cc")?.stdout)?;
+    let mut tests = Command::new(&python);
+    tests.args(["-B", "-X", "faulthandler", "-m", "pytest", "-q", "-p", "no:cacheprovider"]);
+    tests.arg("tests/test_interleavings.py").current_dir(workspace().join(FOLDER));
+    tests.env("LD_PRELOAD", runtime.trim()).env("PYTHONMALLOC", "malloc");
+    // Python itself frees little at its end.
+    tests.env("ASAN_OPTIONS", "detect_leaks=0");
+    run(tests.env("INTERLEAVINGS", format!("{seed}..{}", seed + count)))
+}
+
+/// Builds the wheel in a folder of its own, and returns its path.
+fn build(tools: &Path, name: &str, adapt: impl FnOnce(&mut Command)) -> Result<PathBuf> {
+    let folder = std::path::absolute(target_folder().join("python").join(name))?;
     let wheels = folder.join("wheels");
     if wheels.exists() {
         fs::remove_dir_all(&wheels).context("the wheels of an earlier run")?;
@@ -97,9 +130,7 @@ fn build(tools: &Path, profile: Profile) -> Result<PathBuf> {
     command.args(["build", "--locked", "--strip", "--compatibility", "linux", "--out"]);
     command.arg(&wheels).current_dir(workspace().join(FOLDER));
     command.env("CARGO_TARGET_DIR", folder.join("build"));
-    if !matches!(profile, Profile::Debug) {
-        command.arg("--release");
-    }
+    adapt(&mut command);
     run(&mut command)?;
     let wheel = fs::read_dir(&wheels).context("the wheels")?.next();
     Ok(wheel.context("maturin has built no wheel")??.path())

@@ -270,3 +270,18 @@ def test_a_cancelled_close_goes_on_and_later_operations_say_closed(tmp_path):
                 await operation()
 
     run(main())
+
+
+def test_changes_that_wait_for_their_sync_return_before_a_close(tmp_path):
+    async def main():
+        for number in range(20):
+            name = str(tmp_path / f"{number}.tch")
+            database = await cabinet.aio.open(name, durability="always")
+            changes = [database.put(str(number), b"1") for number in range(5)]
+            counts = [database.add_int("n") for _ in range(3)]
+            tasks = [asyncio.ensure_future(change) for change in (*changes, *counts)]
+            await asyncio.sleep(0)
+            await database.close()
+            assert (await asyncio.gather(*tasks))[5:] == [1, 2, 3]
+
+    run(main())

@@ -238,7 +238,12 @@ class Database(_Records[_database.Database]):
         super().__init__(database, ThreadPoolExecutor(THREADS, thread_name_prefix="cabinet"))
         self._now = database._nonblocking()
         self._is_durable = database.durability == "always"
+        #: The sync that is running, and the position that it makes durable.
         self._syncing: Optional[asyncio.Future[None]] = None
+        self._syncing_to = 0
+        #: Number of changes that were made and wait for a sync, and what is done at its end.
+        self._unsynced = 0
+        self._all_synced: Optional[asyncio.Future[None]] = None
         self._closing: Optional[asyncio.Future[None]] = None
 
     @property
@@ -279,13 +284,26 @@ class Database(_Records[_database.Database]):
 
     async def _wait_until_durable(self, position: int) -> None:
         """Waits for a position in the log. Tasks that wait at once have one sync in common."""
-        while self._store.durable < position:
-            if self._syncing is None or self._syncing.done():
-                call = functools.partial(self._store.wait_durable, self._store.appended)
-                loop = asyncio.get_running_loop()
-                self._syncing = loop.run_in_executor(self._pool, call)
-            # A task that is cancelled must not cancel it for the others.
-            await asyncio.shield(self._syncing)
+        if self._store.durable >= position:
+            return
+        self._unsynced += 1
+        try:
+            synced = 0
+            while synced < position:
+                if self._syncing is None or self._syncing.done():
+                    self._syncing_to = self._store.appended
+                    call = functools.partial(self._store.wait_durable, self._syncing_to)
+                    loop = asyncio.get_running_loop()
+                    self._syncing = loop.run_in_executor(self._pool, call)
+                syncing_to = self._syncing_to
+                # A task that is cancelled must not cancel it for the others.
+                await asyncio.shield(self._syncing)
+                synced = syncing_to
+        finally:
+            self._unsynced -= 1
+            if self._unsynced == 0 and self._all_synced is not None:
+                self._all_synced.set_result(None)
+                self._all_synced = None
 
     async def run(self, function: Callable[..., _T], *args: Any) -> _T:
         """Returns `function(database, *args)`, which a thread calls with the `cabinet.Database`.
@@ -376,9 +394,15 @@ class Database(_Records[_database.Database]):
         A task that is cancelled meanwhile does not end it.
         """
         if self._closing is None:
-            self._closing = asyncio.ensure_future(self._run(self._store.close))
+            self._closing = asyncio.ensure_future(self._close())
             self._closing.add_done_callback(lambda _: self._pool.shutdown(wait=False))
         await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        if self._unsynced > 0:
+            self._all_synced = asyncio.get_running_loop().create_future()
+            await self._all_synced
+        await self._run(self._store.close)
 
     async def __aenter__(self) -> Self:
         return self

@@ -515,10 +515,11 @@ class Cache:
 
     @staticmethod
     def _set(storage: Storage, name: str, value: Any) -> None:
-        if name not in DEFAULT_SETTINGS and not name.startswith(("disk_", "sqlite_")):
+        is_others = name.startswith(("disk_", "sqlite_"))
+        if name not in DEFAULT_SETTINGS and not is_others:
             names = ", ".join(DEFAULT_SETTINGS)
             raise TypeError(f"there is no setting {name!r}: known are {names}")
-        if type(value) is bool and name not in ("statistics", "tag_index"):
+        if type(value) is bool and name not in ("statistics", "tag_index") and not is_others:
             raise TypeError(f"{name}={value}: give a value of the setting, not a bool")
         if name in storage.settings and storage.settings[name] == value:
             return
@@ -567,7 +568,8 @@ class Cache:
         """Returns a context of a transaction: its changes are made together, or none of them.
 
         Other threads may read meanwhile, without its changes, and wait to change something. It
-        may be within another one. A transaction holds 1 GiB of keys and values at most.
+        may be within another one. The commit of a transaction fails with `BatchTooLongError` if
+        its keys and values, without the longest one, have more than 60 MiB.
         """
         return self._transact(retry)
 
@@ -1116,6 +1118,18 @@ class Cache:
         With `expire=0` results are looked for, and not stored. The decorated function has
         `__wrapped__` and `__cache_key__`, which returns the key of arguments.
         """
+        return self._memoize(lambda key: key, name, typed, expire, tag, ignore)
+
+    def _memoize(
+        self,
+        make_key: Callable[[tuple[Any, ...]], Any],
+        name: Optional[str],
+        typed: bool,
+        expire: Optional[float],
+        tag: Any,
+        ignore: Container[Any],
+    ) -> Callable[[_Function], Any]:
+        """Like `memoize`, with the keys that `make_key` makes."""
         if callable(name):
             raise TypeError("name cannot be callable: call memoize, as in @cache.memoize()")
         if expire is not None:
@@ -1126,7 +1140,7 @@ class Cache:
 
             @functools.wraps(function)
             def wrapper(*args: Any, **kwargs: Any) -> Any:
-                key = cache_key(*args, **kwargs)
+                key = make_key(cache_key(*args, **kwargs))
                 result = self.get(key, default=ENOVAL, retry=True)
                 if result is ENOVAL:
                     result = function(*args, **kwargs)

@@ -16,13 +16,14 @@ Objects that Django itself stores need it, such as responses and lazy texts.
 # mypy: ignore-errors
 # Django has no types, and is not installed where they are checked.
 
+import functools
 import os
 import threading
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 from django.utils.safestring import SafeString
 
-from .cache import Cache, Disk, PickleDisk
+from .cache import Disk, FanoutCache, PickleDisk
 
 __all__ = ["CabinetCache"]
 
@@ -67,7 +68,7 @@ def _open(directory, options):
             options = dict(options)
             is_pickle = options.pop("pickle", False)
             options.setdefault("disk", _PickleDisk if is_pickle else _Disk)
-            _caches[key] = Cache(directory, **options)
+            _caches[key] = FanoutCache(directory, **options)
         return _caches[key]
 
 
@@ -80,10 +81,17 @@ class CabinetCache(BaseCache):
         options = {name: value for name, value in options.items() if name not in _DJANGO_OPTIONS}
         self._cache = _open(directory, options)
 
-    @property
-    def cache(self):
-        """The `cabinet.Cache` with the values."""
-        return self._cache
+    def cache(self, name):
+        """Returns the `cabinet.Cache` of a folder within this one."""
+        return self._cache.cache(name)
+
+    def deque(self, name, maxlen=None):
+        """Returns the `cabinet.Deque` of a folder within this one."""
+        return self._cache.deque(name, maxlen)
+
+    def index(self, name):
+        """Returns the `cabinet.Index` of a folder within this one."""
+        return self._cache.index(name)
 
     @property
     def directory(self):
@@ -94,42 +102,60 @@ class CabinetCache(BaseCache):
         """Returns the seconds until a value expires; None for never."""
         return self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
 
-    def add(self, key, value, timeout=DEFAULT_TIMEOUT, version=None, read=False, tag=None):
+    def add(
+        self, key, value, timeout=DEFAULT_TIMEOUT, version=None, read=False, tag=None, retry=True
+    ):
         key = self.make_and_validate_key(key, version)
         expire = self.get_backend_timeout(timeout)
-        return self._cache.add(key, value, expire, read, tag, retry=True)
+        return self._cache.add(key, value, expire, read, tag, retry)
 
-    def get(self, key, default=None, version=None, read=False, expire_time=False, tag=False):
+    def get(
+        self,
+        key,
+        default=None,
+        version=None,
+        read=False,
+        expire_time=False,
+        tag=False,
+        retry=True,
+    ):
         key = self.make_and_validate_key(key, version)
-        return self._cache.get(key, default, read, expire_time, tag, retry=True)
+        return self._cache.get(key, default, read, expire_time, tag, retry)
 
     def read(self, key, version=None):
         """Returns the file of a value, see `cabinet.Cache.read`."""
         return self._cache.read(self.make_and_validate_key(key, version))
 
-    def set(self, key, value, timeout=DEFAULT_TIMEOUT, version=None, read=False, tag=None):
+    def set(
+        self, key, value, timeout=DEFAULT_TIMEOUT, version=None, read=False, tag=None, retry=True
+    ):
         key = self.make_and_validate_key(key, version)
         expire = self.get_backend_timeout(timeout)
-        return self._cache.set(key, value, expire, read, tag, retry=True)
+        return self._cache.set(key, value, expire, read, tag, retry)
 
-    def touch(self, key, timeout=DEFAULT_TIMEOUT, version=None):
+    def touch(self, key, timeout=DEFAULT_TIMEOUT, version=None, retry=True):
         key = self.make_and_validate_key(key, version)
-        return self._cache.touch(key, self.get_backend_timeout(timeout), retry=True)
+        return self._cache.touch(key, self.get_backend_timeout(timeout), retry)
 
-    def pop(self, key, default=None, version=None, expire_time=False, tag=False):
+    def pop(
+        self, key, default=None, version=None, expire_time=False, tag=False, retry=True
+    ):
         """Removes a value, and returns it, see `cabinet.Cache.pop`."""
         key = self.make_and_validate_key(key, version)
-        return self._cache.pop(key, default, expire_time, tag, retry=True)
+        return self._cache.pop(key, default, expire_time, tag, retry)
 
-    def delete(self, key, version=None):
-        return self._cache.delete(self.make_and_validate_key(key, version), retry=True)
+    def delete(self, key, version=None, retry=True):
+        return self._cache.delete(self.make_and_validate_key(key, version), retry)
 
-    def incr(self, key, delta=1, version=None):
+    def incr(self, key, delta=1, version=None, default=None, retry=True):
         made = self.make_and_validate_key(key, version)
         try:
-            return self._cache.incr(made, delta, default=None, retry=True)
+            return self._cache.incr(made, delta, default, retry)
         except KeyError:
             raise ValueError(f"Key {key!r} not found") from None
+
+    def decr(self, key, delta=1, version=None, default=None, retry=True):
+        return self.incr(key, -delta, version, default, retry)
 
     def has_key(self, key, version=None):
         return self.make_and_validate_key(key, version) in self._cache
@@ -150,17 +176,24 @@ class CabinetCache(BaseCache):
         """Returns the numbers of hits and misses, see `cabinet.Cache.stats`."""
         return self._cache.stats(enable, reset)
 
+    def create_tag_index(self):
+        """Sets `tag_index`, see `cabinet.Cache.create_tag_index`."""
+        self._cache.create_tag_index()
+
+    def drop_tag_index(self):
+        """Clears `tag_index`, see `cabinet.Cache.drop_tag_index`."""
+        self._cache.drop_tag_index()
+
     def memoize(
         self, name=None, timeout=DEFAULT_TIMEOUT, version=None, typed=False, tag=None, ignore=()
     ):
         """Returns a decorator that stores the results of a function, see `cabinet.Cache.memoize`.
 
-        The keys are not those of `make_key`; a version is a part of the name.
+        The keys are those that `make_key` makes of its keys.
         """
-        if name is not None and version is not None:
-            name = self.make_key(name, version)
         expire = self.get_backend_timeout(timeout)
-        return self._cache.memoize(name, typed, expire, tag, ignore)
+        make_key = functools.partial(self.make_key, version=version)
+        return self._cache._memoize(make_key, name, typed, expire, tag, ignore)
 
     def clear(self):
         self._cache.clear(retry=True)

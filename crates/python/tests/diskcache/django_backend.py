@@ -4,7 +4,7 @@ import pathlib
 import tempfile
 
 from cache.tests import BaseCacheTests, caches_setting_for_tests
-from django.core.cache import cache
+from django.core.cache import cache, caches
 from django.test import TestCase, override_settings
 from django.utils.safestring import SafeString, mark_safe
 
@@ -56,6 +56,29 @@ class CabinetCacheTests(BaseCacheTests, TestCase):
 
         self.assertEqual([work(1), work(1), work(2)], [1, 1, 2])
         self.assertEqual(calls, [1, 2])
+
+    def test_results_are_of_a_version_and_a_prefix(self):
+        def result(backend, version=None):
+            calls.append(len(calls))
+            return backend.memoize(name="work", version=version)(lambda: calls[-1])()
+
+        calls = []
+        other = caches["prefix"]
+        kinds = [(cache, None), (cache, 2), (other, None), (other, 2)]
+        first = [result(*kind) for kind in kinds]
+        self.assertEqual(first, [0, 1, 2, 3])
+        self.assertEqual([result(*kind) for kind in kinds], first)
+
+    def test_arguments_of_diskcaches_backend(self):
+        self.assertTrue(cache.add("a", 1, retry=False))
+        self.assertTrue(cache.set("a", 2, retry=True))
+        self.assertEqual(cache.incr("n", 2, default=5), 7)
+        self.assertEqual(cache.decr("n", 2, default=5, retry=True), 5)
+        cache.cache("part").set("a", 1)
+        cache.deque("line").append(1)
+        cache.index("names")["a"] = 1
+        cache.create_tag_index()
+        cache.drop_tag_index()
 
 
 @override_settings(CACHES=setting())

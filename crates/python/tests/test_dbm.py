@@ -54,6 +54,10 @@ def test_flags(tmp_path):
             cabinet.dbm.open(path, flag)
     with pytest.raises(cabinet.dbm.error, match="#"):
         cabinet.dbm.open(tmp_path / "a#b", "c")
+    for name in ("a.tct", "a.tcf"):
+        with pytest.raises(cabinet.dbm.error, match="rename it"):
+            cabinet.dbm.open(tmp_path / name, "c")
+        assert not (tmp_path / name).exists()
 
 
 UMASK = os.umask(0)

@@ -33,6 +33,9 @@ def test_a_database_is_a_mutable_mapping(keyed):
     assert model.pop(key) == value
     keyed.update({b"x": b"1"}, y=b"2")
     assert keyed[b"y"] == b"2"
+    with pytest.raises(TypeError):
+        keyed.update([(b"z", b"3")], w=5)
+    assert b"z" not in keyed
     keyed.clear()
     assert len(keyed) == 0 and not keyed and list(keyed) == []
     with pytest.raises(KeyError):

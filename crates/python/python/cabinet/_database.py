@@ -9,6 +9,7 @@ import struct
 import time
 import weakref
 from collections.abc import ItemsView, Iterator, KeysView, MutableMapping, ValuesView
+from itertools import chain
 from types import TracebackType
 from typing import Any, Callable, Optional, Type, TypeVar
 
@@ -69,9 +70,10 @@ class _Records(_cabinet.Store, MutableMapping):  # type: ignore[type-arg]
 
     def update(self, other: Any = (), /, **records: Any) -> None:
         """Stores several records, all together or none of them."""
-        self.put_many(other)
         if records:
-            self.put_many(records)
+            pairs = [(key, other[key]) for key in other.keys()] if hasattr(other, "keys") else other
+            other = chain(pairs, records.items())
+        self.put_many(other)
 
     def modify(
         self,

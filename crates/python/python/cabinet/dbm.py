@@ -30,6 +30,9 @@ _MANIFEST = "manifest"
 #: Suffixes that name a kind.
 _SUFFIXES = (".tch", ".hdb", ".tcb", ".bdb")
 
+#: Those that name a kind without any keys and values.
+_OTHER_SUFFIXES = (".tcf", ".fdb", ".tct", ".tdb")
+
 
 class error(OSError):  # noqa: N801, this is its name in all modules of this kind
     """An operation failed. The cause is an exception of `cabinet`."""
@@ -131,6 +134,8 @@ def open(file: _Path, flag: str = "r", mode: int = 0o666) -> _Database:  # noqa:
     path = os.fsdecode(file)
     if "#" in path:
         raise error(None, f"the path {path!r} has a #, behind which settings begin: rename it")
+    if path.lower().endswith(_OTHER_SUFFIXES):
+        raise error(None, f"the path {path!r} is that of a table or an array: rename it")
     creates = flag in ("c", "n")
     if flag == "n" and os.path.isfile(path):
         os.unlink(path)

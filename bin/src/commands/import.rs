@@ -107,17 +107,20 @@ impl Import {
         let made = MadeDatabase::before(&specification);
         let target = Arc::new(Mutex::new(Target::open(&specification)?));
         drop(opening);
-        let mut lacking = Lacking::default();
+        let (mut lacking, mut imported) = (Lacking::default(), 0);
+        let before = count_records(target.lock().database())?;
         let paths: Vec<&Path> = sources.iter().map(Source::path).collect();
         for (index, source) in sources.iter().enumerate() {
-            let imported = self.import(source, &paths[index + 1..], &target, &mut lacking);
-            if imported.is_err() {
-                let is_empty = target.lock().database().is_empty();
-                drop(target);
-                if is_empty {
-                    made.remove();
+            match self.import(source, &paths[index + 1..], &target, &mut lacking) {
+                Ok(records) => imported += records,
+                Err(error) => {
+                    let is_empty = target.lock().database().is_empty();
+                    drop(target);
+                    if is_empty {
+                        made.remove();
+                    }
+                    return Err(error);
                 }
-                return imported;
             }
         }
         let opened = target.lock();
@@ -129,6 +132,11 @@ impl Import {
         // An empty file of Tokyo Cabinet is an empty database.
         let made = if first.is_none() { made } else { MadeDatabase::default() };
         made.conclude(&specification.path, records);
+        let fewer = (before + imported).saturating_sub(records);
+        if fewer > 0 {
+            let shown = counted(fewer, "record has", "records have");
+            say!("{shown} replaced an earlier one of its key, or expired");
+        }
         conclusion
     }
 
@@ -209,14 +217,15 @@ impl Import {
         Ok(Source::Text(path.to_owned(), format))
     }
 
-    /// Imports a file. An interruption names the `later` ones.
+    /// Imports a file, and returns the number of its records. An interruption names the `later`
+    /// ones.
     fn import(
         &self,
         source: &Source,
         later: &[&Path],
         target: &Arc<Mutex<Target>>,
         lacking: &mut Lacking,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let (path, records, described) = match source {
             Source::Legacy(file) => {
                 let path = file.path();
@@ -237,9 +246,9 @@ impl Import {
                 (path.as_path(), imported.records, String::new())
             }
         };
-        let records = counted(records, "record", "records");
-        say!("{records} from {}{described}", path.display());
-        Ok(())
+        let shown = counted(records, "record", "records");
+        say!("{shown} from {}{described}", path.display());
+        Ok(records)
     }
 }
 

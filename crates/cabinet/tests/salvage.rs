@@ -177,6 +177,70 @@ fn a_tree_without_its_checkpoint_says_how_to_get_its_records_back() {
     }
 }
 
+/// A tree that still has its first segment, for pages of leaves there, and no longer others, whose
+/// changes are in pages.
+fn make_with_gap(folder: &Path) -> (PathBuf, BTreeMap<Vec<u8>, Vec<u8>>) {
+    let path = folder.join("casket.tcb");
+    let mut options = options();
+    options.dead_percent_max = 90;
+    let tree = TreeDatabase::open_on(Arc::new(RealStorage), &path, &options, false).unwrap();
+    let mut values = BTreeMap::new();
+    let mut put = |number: usize, value: &[u8]| {
+        let key = format!("key-{number:06}").into_bytes();
+        tree.put(&key, value, Meta::NONE, Wait::Block).unwrap();
+        values.insert(key, value.to_vec());
+    };
+    for number in 0..3000 {
+        put(number, &[b'a'; 100]);
+    }
+    tree.checkpoint().unwrap();
+    let has_gap = || {
+        let is_there = |number| path.join(format!("{number:010}.log")).exists();
+        let numbers: Vec<u64> = (1..1000).filter(|number| is_there(*number)).collect();
+        numbers[0] == 1 && numbers.windows(2).any(|pair| pair[1] - pair[0] > 2)
+    };
+    for round in 0..100 {
+        if has_gap() {
+            break;
+        }
+        // The same few leaves, so that later segments have little but changes.
+        for number in 0..2000 {
+            put(3000 + number % 20, format!("{round} {number} ").repeat(12).as_bytes());
+        }
+        tree.checkpoint().unwrap();
+        tree.run_maintenance().unwrap();
+    }
+    assert!(has_gap(), "{:?}", names(&path));
+    drop(tree);
+    (path, values)
+}
+
+#[test]
+fn a_tree_with_its_first_segment_does_not_open_without_the_pages_of_others() {
+    for (number, (loss, _)) in LOSSES.iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, values) = make_with_gap(folder.path());
+        let into = Options::new().open(folder.path().join("new.tcb")).unwrap();
+        let salvaged = salvage(&path, &into, *loss);
+        assert!(salvaged.damages > 0 && salvaged.is_rebuilt, "loss {number}");
+        assert_eq!(into.len(), values.len() as u64, "loss {number}");
+        for (key, value) in &values {
+            assert_eq!(into.get(key).unwrap().as_ref(), Some(value), "loss {number}");
+        }
+        loss(&path.join("checkpoint"));
+        let mut found = 0;
+        cabinet::check(&path, &mut |_| found += 1).unwrap();
+        assert!(found > 0, "loss {number} is damage");
+        let before = contents(&path);
+        let error = open(&path).err().unwrap();
+        assert!(error.to_string().contains("`tyrant salvage "), "{error}");
+        let logs = |files: &BTreeMap<PathBuf, Vec<u8>>| -> Vec<PathBuf> {
+            files.keys().filter(|file| file.extension() == Some("log".as_ref())).cloned().collect()
+        };
+        assert_eq!(logs(&contents(&path)), logs(&before), "loss {number}");
+    }
+}
+
 #[test]
 fn a_tree_is_salvaged_without_its_checkpoint() {
     let mut back = 0;

@@ -77,7 +77,7 @@ pub(crate) fn rebuild(
         },
         &mut report,
     )?;
-    let is_whole = remains.whole_from().is_some();
+    let is_whole = remains.is_whole();
     let leaves = leaves(remains, is_whole, &mut report)?;
     // A sequence number beyond the end of the log is damaged. If there are holes, it does not prove
     // that all pages before it are there.

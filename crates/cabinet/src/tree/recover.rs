@@ -176,14 +176,14 @@ fn load(recovery: &mut Recovery, order: KeyOrder, path: &Path) -> Result<Vec<Lin
         recovery.forget_checkpoint();
     }
     let lines = match lines_of(recovery, order) {
-        Err(error @ Error::Corrupted { .. }) if recovery.whole_from.is_none() => return Err(error),
+        Err(error @ Error::Corrupted { .. }) if !recovery.is_whole => return Err(error),
         Err(error @ Error::Corrupted { .. }) => {
             recovery.distrust_checkpoint(&error);
             Vec::new()
         }
         lines => lines?,
     };
-    if recovery.checkpoint.is_none() && recovery.whole_from.is_none() {
+    if recovery.checkpoint.is_none() && !recovery.is_whole {
         return Err(Error::Corrupted {
             file: path.join("checkpoint"),
             offset: 0,

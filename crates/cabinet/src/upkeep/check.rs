@@ -88,8 +88,8 @@ fn check_in(
     })
 }
 
-/// Checks the pages of a tree. A tree always has a list of its leaves, unless it still has its
-/// first segment. The listed pages must be among those that were read.
+/// Checks the pages of a tree. A tree always has a list of its leaves, unless its log still has
+/// every change. The listed pages must be among those that were read.
 fn check_leaves(
     files: &Files<'_>,
     listed: Vec<SegmentOffset>,
@@ -100,7 +100,7 @@ fn check_leaves(
     if !is_tree(files) {
         return;
     }
-    if !files.has_checkpoint() && files.numbers().first() != Some(&1) {
+    if !files.has_checkpoint() && !files.is_whole {
         let file = files.directory().join(checkpoint::NAME);
         report(Damage { file, offset: 0, what: "the list of the tree's leaves is missing".into() });
     }

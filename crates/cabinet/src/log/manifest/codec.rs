@@ -94,6 +94,14 @@ pub(in crate::log) struct Contents {
     pub(in crate::log) segments: BTreeMap<u64, u64>,
 }
 
+impl Contents {
+    /// Returns the segments that must be there, and the lengths of those that are sealed, if the
+    /// manifest is whole and of a format that lists them.
+    pub(in crate::log) fn named(&self) -> Option<&BTreeMap<u64, u64>> {
+        (self.state != State::Unknown).then_some(&self.segments)
+    }
+}
+
 /// A copy of the manifest as it was read.
 pub(super) enum Copy {
     Missing,

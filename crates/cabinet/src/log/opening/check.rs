@@ -51,6 +51,8 @@ pub(crate) struct Files<'s> {
     /// Numbers of the segments that exist.
     numbers: Vec<u64>,
     survey: Survey,
+    /// Whether the log has every change that was made since it began or was cleared.
+    pub(crate) is_whole: bool,
     promise: Promise,
     /// Damage of the manifest.
     damages: Vec<Damage>,
@@ -94,6 +96,7 @@ impl<'s> Files<'s> {
         let place = survey::checkpoint_offset(checkpoint.as_ref());
         let mut promise = Promise::new(&contents, storage.page_cache_id(directory), place);
         let survey = Survey::of(storage, directory, &contents, &mut promise)?;
+        let is_whole = survey.is_whole(&contents);
         let numbers = survey.extents(&database_id).iter().map(|extent| extent.number).collect();
         let _lock = lock;
         Ok(Self {
@@ -103,6 +106,7 @@ impl<'s> Files<'s> {
             parameters,
             numbers,
             survey,
+            is_whole,
             promise,
             damages,
             _lock,

@@ -60,9 +60,12 @@ pub(crate) struct Recovery {
     next_sequence: u64,
     replayed: bool,
     replay_from: (u64, u64),
-    /// Number of the oldest segment, if the log began with it or was cleared by it. Then replaying
-    /// the whole log gives the whole index, and a checkpoint from before it is void.
+    /// Number of the oldest segment, if the log began with it or was cleared by it. A checkpoint
+    /// from before it is void.
     pub(crate) whole_from: Option<u64>,
+    /// Whether no segment with changes was removed since then, so that replaying the whole log
+    /// gives the whole index.
+    pub(crate) is_whole: bool,
     /// Numbers of segments that hold pages of leaves and no change, according to the next segment.
     without_changes: BTreeSet<u64>,
     /// Point after the last record that the checkpoint lists, of those that were noted.
@@ -127,6 +130,7 @@ impl Recovery {
             replayed: false,
             replay_from: (0, 0),
             whole_from: Some(1),
+            is_whole: true,
             without_changes: BTreeSet::new(),
             listed_end: (0, 0),
             holes: Vec::new(),

@@ -6,7 +6,7 @@
 use super::check::{Lock, lock_to_look};
 use super::holes::Promise;
 use super::identify::identify;
-use super::survey::{Headless, cannot_be_opened, own_header};
+use super::survey::{Headless, cannot_be_opened, lacks_changes, own_header};
 use crate::io::{File, Open, Storage, is_unreadable};
 use crate::log::binding::Binding;
 use crate::log::checkpoint::{self, Checkpoint};
@@ -19,6 +19,7 @@ use crate::log::segments::{
 use crate::log::{DatabaseId, error_at};
 use crate::{Damage, Error, Result};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,7 +35,9 @@ pub(crate) struct Remains<'s> {
     pub(crate) parameters: Option<EngineParameters>,
     /// In the order of the log.
     segments: Vec<Remnant>,
-    /// Numbers of segments that the manifest names and that do not exist.
+    /// Segments that the manifest names, if one can be read.
+    named: Option<BTreeMap<u64, u64>>,
+    /// Numbers of those that do not exist.
     missing: Vec<u64>,
     /// Promise of the last process, if a manifest can be read.
     promise: Option<Promise>,
@@ -102,8 +105,7 @@ impl<'s> Remains<'s> {
         });
         let page_cache = storage.page_cache_id(directory);
         let promise = stored.as_ref().map(|contents| Promise::new(contents, page_cache, (0, 0)));
-        let listed = stored.as_ref().map(|contents| contents.segments.keys().copied());
-        let listed: Vec<u64> = listed.into_iter().flatten().collect();
+        let named = stored.as_ref().and_then(|contents| contents.named().cloned());
         let (database_id, parameters) = match stored {
             Some(contents) => (contents.database_id, Some(contents.parameters)),
             None => {
@@ -125,6 +127,7 @@ impl<'s> Remains<'s> {
             parameters,
             segments: Vec::with_capacity(files.len()),
             missing: Vec::new(),
+            named,
             promise,
             closed_at,
             damages,
@@ -135,7 +138,8 @@ impl<'s> Remains<'s> {
         }
         remains.put_in_order();
         let is_there = |number| remains.segments.iter().any(|segment| segment.number == number);
-        remains.missing = listed.into_iter().filter(|number| !is_there(*number)).collect();
+        let named = remains.named.iter().flatten().map(|(number, _)| *number);
+        remains.missing = named.filter(|number| !is_there(*number)).collect();
         Ok(remains)
     }
 
@@ -186,8 +190,16 @@ impl<'s> Remains<'s> {
         self.segments.drain(..first);
     }
 
+    /// Returns whether the log has all changes that were made since it began or was cleared, but
+    /// for those in its holes.
+    pub(crate) fn is_whole(&self) -> bool {
+        let behind = |header: &SegmentHeader| header.is_behind_pages;
+        let headers =
+            self.segments.iter().map(|one| (one.number, one.header.as_ref().is_some_and(behind)));
+        self.whole_from().is_some() && !lacks_changes(headers, self.named.as_ref())
+    }
+
     /// Returns the number of the oldest segment, if the log began with it or was cleared by it.
-    /// Then the log has all changes that were ever made.
     pub(crate) fn whole_from(&self) -> Option<u64> {
         let first = self.segments.first()?;
         let clears = first.header.as_ref().is_some_and(|header| header.clears);

@@ -21,6 +21,7 @@ impl Recovery {
         let contents = &self.manifest.contents;
         let mut survey = Survey::of(storage.as_ref(), &directory, contents, &mut self.promise)?;
         self.whole_from = survey.whole_from(contents);
+        self.is_whole = survey.is_whole(contents);
         for damage in self.damages.iter().chain(&survey.damages) {
             report_damage(damage);
         }

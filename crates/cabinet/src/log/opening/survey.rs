@@ -311,6 +311,35 @@ impl Survey {
         let is_first = first.number == 1 || first.header.clears || first.number == contents.clears;
         is_first.then_some(first.number)
     }
+
+    /// Returns whether the log still has every change that was made since it began, or since it was
+    /// cleared, but for those that a loss of power or damage has taken.
+    pub(super) fn is_whole(&self, contents: &Contents) -> bool {
+        let headers = self.segments.iter().map(|one| (one.number, one.header.is_behind_pages));
+        self.whole_from(contents).is_some() && !lacks_changes(headers, contents.named())
+    }
+}
+
+/// Returns whether a segment with changes was removed between others. A checkpoint lists the pages
+/// that have them. `segments` are the numbers of those that are there, in their order, and whether
+/// the segment before had no changes; `named` are those that must be there, if that is known.
+pub(super) fn lacks_changes(
+    segments: impl IntoIterator<Item = (u64, bool)>,
+    named: Option<&BTreeMap<u64, u64>>,
+) -> bool {
+    let highest = named.and_then(|named| named.keys().next_back().copied());
+    // Later ones were begun and lost with the power, and so were those that are named.
+    let end = |number: u64| highest.map_or(number, |highest| number.min(highest));
+    let is_removed =
+        |number| number < end(u64::MAX) && named.is_none_or(|n| !n.contains_key(&number));
+    let mut next = None;
+    segments.into_iter().any(|(number, is_behind_pages)| {
+        let from = next.replace(number + 1).unwrap_or(number);
+        let gap = from..end(number).max(from);
+        let expected = named.map_or(0, |named| named.range(gap.clone()).count() as u64);
+        let without_changes = number > from && is_behind_pages && is_removed(number - 1);
+        gap.end - gap.start > expected + u64::from(without_changes)
+    })
 }
 
 /// Returns the header of a segment, as far as it is known without reading it.

@@ -73,7 +73,11 @@ pub(super) struct Count {
 
 impl Run for Count {
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
-        self.form.write_number("count", server.count()?, output)
+        let count = server.count()?;
+        if count == 0 {
+            server.confirm_none("count")?;
+        }
+        self.form.write_number("count", count, output)
     }
 }
 
@@ -89,7 +93,11 @@ pub(super) struct Size {
 
 impl Run for Size {
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
-        self.form.write_number("bytes", server.size()?, output)
+        let bytes = server.size()?;
+        if bytes == 0 {
+            server.confirm_none("size")?;
+        }
+        self.form.write_number("bytes", bytes, output)
     }
 }
 

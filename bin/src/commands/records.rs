@@ -51,6 +51,7 @@ impl Run for Get {
             };
             let values = server.get_all(key)?;
             if values.is_empty() {
+                server.confirm("get")?;
                 return Err(server.missing("get", key));
             }
             return values
@@ -289,6 +290,8 @@ impl Run for Incr {
             if let Some(error) = server.refused("incr") {
                 return Err(error);
             }
+            server.confirm("incr")?;
+            server.confirm_none("incr")?;
             // The protocol has one reply for all failures.
             return Err(match initial {
                 None if server.value_size(&key)?.is_none() => server.failure(format_args!(
@@ -362,18 +365,22 @@ pub(super) struct List {
 impl Run for List {
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
         let prefix = self.prefix.as_ref().map(|prefix| self.form.read(prefix)).transpose()?;
+        let mut is_empty = true;
         listing::list(server, prefix.as_deref(), self.max, |keys| {
             let expiries = Expiries::of(server, self.form, keys)?;
             if self.values {
                 return listing::with_values(server, keys, |key, value| match value {
                     Some(value) => {
+                        is_empty = false;
                         self.form.write_record(key, &value, expiries.of_key(key), output)
                     }
                     None => Ok(()),
                 });
             }
+            is_empty &= keys.is_empty();
             keys.iter().try_for_each(|key| self.form.write_key(key, expiries.of_key(key), output))
-        })
+        })?;
+        if is_empty { server.confirm_none("list") } else { Ok(()) }
     }
 }
 
@@ -404,10 +411,12 @@ impl Run for Range {
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
         let begin = self.form.read(&self.begin)?;
         let end = self.end.as_ref().map(|end| self.form.read(end)).transpose()?;
-        for (key, value) in server.range(&begin, end.as_deref(), self.max)? {
-            self.form.write_pair(&key, &value, output)?;
+        let found = server.range(&begin, end.as_deref(), self.max)?;
+        if found.is_empty() {
+            server.confirm("range")?;
+            server.confirm_none("range")?;
         }
-        Ok(())
+        found.iter().try_for_each(|(key, value)| self.form.write_pair(key, value, output))
     }
 }
 
@@ -429,9 +438,11 @@ pub(super) struct Find {
 
 impl Run for Find {
     fn run(&self, server: &Server, output: &mut dyn Write) -> Result<()> {
-        for (key, value) in server.find(self.pattern.as_bytes(), self.max)? {
-            self.form.write_pair(&key, &value, output)?;
+        let found = server.find(self.pattern.as_bytes(), self.max)?;
+        if found.is_empty() {
+            server.confirm("find")?;
+            server.confirm_none("find")?;
         }
-        Ok(())
+        found.iter().try_for_each(|(key, value)| self.form.write_pair(key, value, output))
     }
 }

@@ -23,6 +23,10 @@ const PERMISSION_NAME: &str = "no permission: ";
 const LACKS_RIGHT: &str = "the user lacks the right ";
 /// Part of the reason of a refusal by the mask.
 const MASKS_MISC: &str = "the server masks misc";
+/// The beginning of the reason of any such refusal.
+const MASKS: &str = "the server masks ";
+/// The end of that of the command by which a program looks at the server first.
+const MASKED_AT_FIRST: &str = " stat";
 /// State of a change that the server has made without its replicas, and what to do.
 const UNCONFIRMED: &str = "not confirmed by replicas in time: \"tyrant replicas\" lists them, and the \
     server refuses further changes until they have caught up";
@@ -187,6 +191,22 @@ impl Server {
         match self.last_failure() {
             Some((code, reason)) if code == NO_PERMISSION && reason.contains(MASKS_MISC) => {
                 Err(self.failure(format_args!("the server refuses {command}: {reason}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if the server has refused a command without a result: to a list or a count that a user
+    /// lacks the right for, or that it masks, it replies as if there were none. Only the connection
+    /// of the refusal is told the reason, so that of another client is none of this one's.
+    pub(crate) fn confirm_none(&self, command: &str) -> anyhow::Result<()> {
+        let is_refusal = |reason: &str| {
+            reason.starts_with(LACKS_RIGHT)
+                || reason.starts_with(MASKS) && !reason.ends_with(MASKED_AT_FIRST)
+        };
+        match self.last_failure() {
+            Some((code, reason)) if code == NO_PERMISSION && is_refusal(&reason) => {
+                Err(self.failure(self.refusal(command)))
             }
             _ => Ok(()),
         }

@@ -142,6 +142,36 @@ fn ping_and_exists_answer_by_their_exit_codes() {
 }
 
 #[test]
+fn a_refused_list_or_count_is_not_an_empty_one() {
+    for (mask, commands) in [
+        ("fwmkeys", &["list --prefix k"][..]),
+        ("get", &["list --values"]),
+        ("rnum,size", &["count", "size"]),
+        ("get,mget", &["range k", "find k"]),
+        ("misc", &["range k", "find k", "get --all k"]),
+        ("allread", &["count", "range k", "incr k"]),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let name = folder.path().join("a.tcb").display().to_string();
+        let server = Server::tyrant(&name, &["--mask", mask]);
+        server.exchange("set k 0 0 1\r\n5\r\n", "STORED\r\n");
+        for command in commands {
+            let words: Vec<&str> = command.split(' ').collect();
+            let address = server.address();
+            let error = fail("tyrant", &[&words[..], &["--server", &address]].concat());
+            let command = words[0];
+            assert!(error.contains(&format!("the server refuses {command}")), "{mask}: {error}");
+        }
+    }
+    // Nothing is refused here, whatever another client was refused.
+    let server = Server::tyrant("+", &["--mask", "out"]);
+    fail("tyrant", &["del", "k", "--server", &server.address()]);
+    for command in [&["list", "--prefix", "k"][..], &["count"], &["range"], &["find", "k"]] {
+        succeed("tyrant", &[command, &["--server", &server.address()]].concat());
+    }
+}
+
+#[test]
 fn quiet_commands_print_only_errors() {
     let server = Server::tyrant("casket.tch", &["--copy-dir", "."]);
     let address = server.address();

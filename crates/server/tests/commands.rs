@@ -425,6 +425,22 @@ fn options_list_the_methods_that_are_allowed() {
 }
 
 #[test]
+fn a_change_of_an_expiry_neither_reads_nor_removes_where_that_is_masked() {
+    let refused = "CLIENT_ERROR forbidden\r\n";
+    for (mask, requests) in [
+        ("get", &["gat 0 k\r\n", "gats 0 k\r\n", "mg k v T60\r\n", "mg k v\r\n"][..]),
+        ("out", &["touch k -1\r\n", "gat -1 k\r\n", "mg k T-1\r\n", "delete k\r\n"]),
+    ] {
+        let server = start_with(Config { mask: mask.parse().unwrap(), ..config() }, memory());
+        let mut client = server.connect();
+        client.exchange("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+        requests.iter().for_each(|request| client.exchange(*request, refused));
+        client.exchange("touch k 60\r\n", "TOUCHED\r\n");
+        client.exchange(b"\xc8\x38\0\0\0\x01k", b"\0\0\0\0\x01");
+    }
+}
+
+#[test]
 fn masked_commands_are_refused_in_the_form_of_each_protocol() {
     let mut mask = CommandMask::NONE;
     mask.mask("allwrite rnum,fwmkeys,stat".parse().unwrap());

@@ -80,7 +80,8 @@ fn execute(
     output: &mut Vec<u8>,
 ) -> Result<Next, Halt> {
     if let Some((command, noreply)) = command(&request)
-        && context.masks(command, Protocol::Memcached)
+        && (context.masks(command, Protocol::Memcached)
+            || context.has_mask() && also_masked(context, &request))
     {
         answer(output, reply::FORBIDDEN, noreply);
         return Ok(Next::GoOn);
@@ -391,6 +392,21 @@ fn failure(output: &mut Vec<u8>, error: &Error) {
 
 pub(super) fn one_line(error: &Error) -> String {
     error.to_string().replace(char::is_control, " ")
+}
+
+/// Returns whether a mask refuses what a request does besides its command: a change of an expiry
+/// may also read the record, or remove it.
+#[cold]
+fn also_masked(context: &Context<'_>, request: &Request<'_>) -> bool {
+    let (reads, exptime) = match request {
+        Request::GetAndTouch { exptime, .. } => (true, Some(*exptime)),
+        Request::Touch { exptime, .. } => (false, Some(*exptime)),
+        Request::Meta(meta) if meta.verb == MetaVerb::Get => (true, meta.exptime),
+        _ => return false,
+    };
+    let removes = exptime.is_some_and(|exptime| exptime < 0);
+    reads && context.masks(Command::Get, Protocol::Memcached)
+        || removes && context.masks(Command::Out, Protocol::Memcached)
 }
 
 /// Returns the command by which a mask refuses a request, and whether the client wants no reply.

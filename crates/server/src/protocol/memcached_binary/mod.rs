@@ -100,9 +100,10 @@ fn execute(
         reply::failure(output, echo, Status::NotAuthenticated);
         return Ok(Next::Refuse);
     }
-    if let Some(command) = command(&request.command)
-        && context.masks(command, command_mask::Protocol::Memcached)
-    {
+    let masks = |command| context.masks(command, command_mask::Protocol::Memcached);
+    // The expiry is not negative here.
+    let reads = matches!(request.command, Command::GetAndTouch { .. });
+    if command(&request.command).is_some_and(masks) || reads && masks(command_mask::Command::Get) {
         reply::failure_with(output, echo, Status::NotAuthenticated, "forbidden");
         return Ok(Next::GoOn);
     }

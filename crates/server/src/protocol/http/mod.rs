@@ -68,7 +68,7 @@ fn step(context: &mut Context<'_>, input: &[u8], output: &mut Vec<u8>) -> Step {
             let mut result = execute(context, &request, output);
             if result == Err(Halt::Forbidden) {
                 output.truncate(start);
-                forbid(&request, output);
+                forbid(&request, context.session.last_reason.take().as_deref(), output);
                 result = Ok(Next::GoOn);
             }
             let result = result.map(|next| match next {
@@ -291,7 +291,7 @@ fn execute(
         }
     };
     if context.masks(command, Protocol::Http) {
-        forbid(request, output);
+        forbid(request, None, output);
         return Ok(Next::GoOn);
     }
     match (request.method, list) {
@@ -307,12 +307,12 @@ fn execute(
     Ok(Next::GoOn)
 }
 
-/// Appends the reply to a forbidden request.
-fn forbid(head: &Head<'_>, output: &mut Vec<u8>) {
-    if head.method == Method::Head {
-        reply::bare(output, Status::Forbidden);
-    } else {
-        reply::message(output, Status::Forbidden);
+/// Appends the reply to a forbidden request, with the reason if there is one.
+fn forbid(head: &Head<'_>, reason: Option<&str>, output: &mut Vec<u8>) {
+    match reason {
+        _ if head.method == Method::Head => reply::bare(output, Status::Forbidden),
+        Some(reason) => reply::plain_text(output, Status::Forbidden, reason),
+        None => reply::message(output, Status::Forbidden),
     }
 }
 

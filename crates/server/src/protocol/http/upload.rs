@@ -3,7 +3,7 @@
 //! A thread that may wait writes each part into a [`Spool`]. Once the body is complete, that thread
 //! stores the value from the file. The body is never in memory.
 
-use super::{Exchange, Http, Transfer, announce, refusal, write};
+use super::{Exchange, Http, Transfer, announce, forbid, refusal, write};
 use crate::counters::Count;
 use crate::ops::command_mask::Protocol;
 use crate::ops::conditional::Presence;
@@ -149,7 +149,7 @@ fn store(context: &mut Context<'_>, upload: Upload, bytes: usize, output: &mut V
                 }
                 Err(Halt::Forbidden) => {
                     output.truncate(start);
-                    reply::message(output, Status::Forbidden);
+                    forbid(&head, context.session.last_reason.take().as_deref(), output);
                     announce(&head, output, start);
                     Step::Executed { bytes, next: next(&head) }
                 }

@@ -8,7 +8,7 @@ use crate::plural::counted;
 use crate::reload::Reloader;
 use crate::scripting::{Script, accept_scripts};
 use crate::settings::{Launch, Loaded, Origins, Settings, Shares};
-use crate::settings::{exposure, host_names, unknown_variables};
+use crate::settings::{admin_exposure, exposure, host_names, unknown_variables};
 use crate::systemd::{self, Manager, Watchdog};
 use crate::transfer::import_once::import_if_legacy;
 use crate::{daemon, privileges, signals};
@@ -20,6 +20,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use scripts::Limits;
 use server::{Endpoint, Handle, HostNames, Monitor, ReadinessLimits, Server};
 use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::resume_unwind;
@@ -276,7 +277,18 @@ impl Process {
         let shown = if addresses.is_empty() { endpoint.to_string() } else { addresses.join(", ") };
         system(format_args!("serving metrics on {shown}"));
         if let Some(address) = monitor.local_addresses().first() {
+            // Nobody can open the address that stands for all.
+            let address = match address.ip().is_unspecified() {
+                true => SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())),
+                false => *address,
+            };
             system(format_args!("the console is at http://{address}/ui/"));
+        }
+        let configs = self.databases.iter().map(|service| &service.config);
+        if self.origins.is_some()
+            && let Some(warning) = admin_exposure(configs, monitor.local_addresses())
+        {
+            tracing::warn!("{warning}");
         }
         Ok(Some(monitor))
     }

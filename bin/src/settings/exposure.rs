@@ -7,16 +7,38 @@ use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 /// Returns the warnings of [`exposure`] for a server that is not started. Addresses of names are
 /// looked up.
 pub(super) fn exposure_to_be(config: &Config) -> Vec<String> {
-    let addresses = |endpoint: &Endpoint| match endpoint {
+    let with = |is_tls| move |address| (address, is_tls);
+    let tls = config.tls.iter().flat_map(|tls| &tls.listen).flat_map(addresses).map(with(true));
+    exposure(config, config.listen.iter().flat_map(addresses).map(with(false)).chain(tls))
+}
+
+/// Returns the addresses of an endpoint that other machines may reach.
+pub(super) fn addresses(endpoint: &Endpoint) -> Vec<SocketAddr> {
+    match endpoint {
         Endpoint::Tcp { host: Some(host), port } => {
             (host.as_str(), *port).to_socket_addrs().map_or(Vec::new(), Iterator::collect)
         }
         Endpoint::Tcp { host: None, port } => vec![(Ipv6Addr::UNSPECIFIED, *port).into()],
         Endpoint::Loopback { .. } | Endpoint::Unix(_) => Vec::new(),
-    };
-    let with = |is_tls| move |address| (address, is_tls);
-    let tls = config.tls.iter().flat_map(|tls| &tls.listen).flat_map(addresses).map(with(true));
-    exposure(config, config.listen.iter().flat_map(addresses).map(with(false)).chain(tls))
+    }
+}
+
+/// Returns a warning about the admin listener at these addresses, which has no TLS, if users of a
+/// database log in there over a network.
+pub(crate) fn admin_exposure<'c>(
+    configs: impl IntoIterator<Item = &'c Config>,
+    addresses: &[SocketAddr],
+) -> Option<String> {
+    let far = addresses.iter().find(|address| !is_this_machine(address.ip()))?;
+    let has_users = configs.into_iter().any(|config| config.users.is_some());
+    has_users.then(|| {
+        format!(
+            "users who log in at the admin listener {far} send passwords that anyone in between \
+             can read, as it has no TLS: set admin to an address of this machine, such as \
+             127.0.0.1:{}, and put a proxy with TLS before it",
+            far.port()
+        )
+    })
 }
 
 /// Returns what other machines can do at the addresses of a server, if that may be more than was
@@ -112,6 +134,11 @@ mod tests {
             tls,
             ..Config::default()
         };
+        let admin = |has_users, (address, _): (SocketAddr, bool)| {
+            admin_exposure([&config(false, None), &config(has_users, None)], &[near.0, address])
+        };
+        assert!(admin(true, far(false)).is_some_and(|one| one.contains("192.0.2.1:7 send")));
+        assert_eq!([admin(true, near), admin(false, far(false))], [None, None]);
         let open = Config { opens_tokyo_tyrant: true, ..config(true, Some(tls(false, false))) };
         for (config, addresses, expected) in [
             (config(false, None), &[near][..], &[][..]),

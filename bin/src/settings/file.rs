@@ -4,7 +4,7 @@
 use super::configure::{Invalid, OTHER_SETTINGS, Shares, is_file_of_settings};
 use super::database_name::DatabaseName;
 use super::definition::{Default as DefaultValue, Scope, Setting};
-use super::exposure::exposure_to_be;
+use super::exposure::{addresses, admin_exposure, exposure_to_be};
 use super::{SETTINGS, Settings};
 use crate::errors::{nearest, wrong_command_line};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -325,6 +325,9 @@ impl Loaded {
     /// Returns warnings about the settings, and about the certificates that they name.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = self.configs.iter().flat_map(exposure_to_be).collect();
+        let admin = self.databases.first().and_then(|settings| settings.admin.as_ref());
+        let admin = admin.map_or(Vec::new(), |listen| addresses(&listen.0));
+        warnings.extend(admin_exposure(&self.configs, &admin));
         for tls in self.configs.iter().filter_map(|config| config.tls.as_ref()) {
             // One that cannot be read was refused.
             for warning in server::certificate_warnings(&tls.files).unwrap_or_default() {

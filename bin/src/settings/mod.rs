@@ -15,7 +15,7 @@ mod value;
 
 pub(crate) use configure::{Shares, host_names, is_file_of_settings};
 pub(crate) use environment::unknown_variables;
-pub(crate) use exposure::exposure;
+pub(crate) use exposure::{admin_exposure, exposure};
 pub(crate) use file::{Launch, Loaded, Origins};
 pub(crate) use reference::{defaults_file, described, example, introduction, markdown};
 

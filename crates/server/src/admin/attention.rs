@@ -53,11 +53,14 @@ pub(crate) fn matters(shared: &Shared) -> Vec<Matter> {
         let places = counted(damages, ("DAMAGED place", "DAMAGED places"));
         add(true, format!("{places}: run \"tyrant check\""));
     }
-    if let Some((master, follower)) = followed
-        && follower.state() != "following"
-    {
+    if let Some((master, follower)) = followed {
         let state = follower.state();
-        add(true, format!("does not follow its master {master} now: {state}"));
+        if state != "following" {
+            add(true, format!("does not follow its master {master} now: {state}"));
+        }
+        if let Some(inexact) = follower.inexact() {
+            add(false, format!("the records may differ from those of {master}: {inexact}"));
+        }
     }
     for warning in &shared.warnings.found().warnings {
         add(false, warning.text.clone());

@@ -369,7 +369,10 @@ impl Origin {
             Self::Proxy => false,
         };
         if !is_of_this_machine {
-            return Some("it has no users, so only a browser on its machine sees its records");
+            return Some(
+                "the database has no users, so only a browser on the server's machine sees its \
+                 records",
+            );
         }
         let is_file = !shared.has_port.load(Ordering::Relaxed);
         if is_file && config.socket_mode.is_some() {

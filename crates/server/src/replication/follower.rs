@@ -272,12 +272,11 @@ impl Follower {
         {
             stat("replication_error", reason.clone());
         }
-        // Two servers that follow each other differ as long as there is anything to send.
         if !self.gate.stays_open() {
             stat("replication_read_only", "1".to_owned());
-            if let Some(inexact) = position::inexact(&self.position) {
-                stat("replication_inexact", inexact.to_string());
-            }
+        }
+        if let Some(inexact) = self.inexact() {
+            stat("replication_inexact", inexact);
         }
         if let State::Seeding { done, total } = state {
             stat("replication_seeded", done.to_string());
@@ -288,6 +287,13 @@ impl Follower {
             stat("replication_lag_seconds", format!("{seconds:.6}"));
         }
         stats
+    }
+
+    /// Returns why the records may differ from those of the master, if it is known that they may.
+    /// Two servers that follow each other differ as long as there is anything to send.
+    pub(crate) fn inexact(&self) -> Option<String> {
+        let inexact = (!self.gate.stays_open()).then(|| position::inexact(&self.position));
+        inexact.flatten().map(|inexact| inexact.to_string())
     }
 
     /// Follows another master from `set_us` on, or from the present position. Without a master,

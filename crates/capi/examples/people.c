@@ -8,11 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ends the program with the text and the advice of an error. */
-static void check(cabinet_status status, cabinet_error *error) {
+/* Ends the program with the text and the advice of an error. It gets the place of the error, which
+ * is read after the call: C may evaluate the arguments of check in any order. */
+static void check(cabinet_status status, cabinet_error **error) {
     if (status < 0) {
-        fprintf(stderr, "%s; %s\n", cabinet_error_text(error), cabinet_error_advice(error));
-        cabinet_error_free(error);
+        fprintf(stderr, "%s; %s\n", cabinet_error_text(*error), cabinet_error_advice(*error));
+        cabinet_error_free(*error);
         exit(1);
     }
 }
@@ -20,9 +21,9 @@ static void check(cabinet_status status, cabinet_error *error) {
 static void add(cabinet_database *table, const char *key, const char *name, const char *age) {
     cabinet_error *error = NULL;
     cabinet_row *row = cabinet_row_create();
-    check(cabinet_row_set(row, "name", 4, name, strlen(name), &error), error);
-    check(cabinet_row_set(row, "age", 3, age, strlen(age), &error), error);
-    check(cabinet_row_put(table, key, strlen(key), row, &error), error);
+    check(cabinet_row_set(row, "name", 4, name, strlen(name), &error), &error);
+    check(cabinet_row_set(row, "age", 3, age, strlen(age), &error), &error);
+    check(cabinet_row_put(table, key, strlen(key), row, &error), &error);
     cabinet_row_free(row);
 }
 
@@ -41,8 +42,8 @@ int main(int count, char **arguments) {
     cabinet_database *table;
     char name[4096];
     snprintf(name, sizeof name, "%s/people.tct", count > 1 ? arguments[1] : ".");
-    check(cabinet_open(name, &table, &error), error);
-    check(cabinet_index_set(table, "age", 3, CABINET_INDEX_DECIMAL, 0, &error), error);
+    check(cabinet_open(name, &table, &error), &error);
+    check(cabinet_index_set(table, "age", 3, CABINET_INDEX_DECIMAL, 0, &error), &error);
     add(table, "p1", "Ann", "34");
     add(table, "p2", "Bob", "9");
     add(table, "p3", "Cid", "52");
@@ -50,9 +51,9 @@ int main(int count, char **arguments) {
     cabinet_query *query = cabinet_query_create();
     cabinet_query_report *report;
     check(cabinet_query_add(query, "age", 3, CABINET_NUMBER_GREATER_EQUAL, "18", 2, 0, &error),
-          error);
-    check(cabinet_query_order(query, "age", 3, CABINET_SORT_NUMBER_DESCENDING, &error), error);
-    check(cabinet_search(table, query, 0, print, NULL, &report, &error), error);
+          &error);
+    check(cabinet_query_order(query, "age", 3, CABINET_SORT_NUMBER_DESCENDING, &error), &error);
+    check(cabinet_search(table, query, 0, print, NULL, &report, &error), &error);
     printf("%s", cabinet_query_report_plan(report));
     cabinet_query_report_free(report);
     cabinet_query_free(query);

@@ -22,6 +22,9 @@ const FOLDER: &str = "crates/capi";
 /// Page with the first program.
 const PAGE: &str = "docs/c.md";
 
+/// Database of the programs of the page.
+const PAGE_DATABASE: &str = "prices.tcb";
+
 /// Name by which programs find the shared library.
 const SHARED: &str = "libcabinet.so.1";
 
@@ -236,6 +239,21 @@ impl Face {
     }
 }
 
+/// Runs a program whose first call fails. It must say why, and what to do.
+fn must_explain(command: &mut Command) -> Result<()> {
+    let output = command.output().context("cannot run an example")?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let is_explained = text
+        .split_once("; ")
+        .is_some_and(|(what, advice)| !what.trim().is_empty() && !advice.trim().is_empty());
+    ensure!(
+        output.status.code() == Some(1) && is_explained,
+        "{command:?} is to fail with a reason, and ended with {}: {text}",
+        output.status
+    );
+    Ok(())
+}
+
 /// Runs the examples in C, in Go, and in Python.
 fn examples(face: &Face) -> Result<()> {
     let folder = std::path::absolute(workspace().join(FOLDER).join("examples"))?;
@@ -246,7 +264,9 @@ fn examples(face: &Face) -> Result<()> {
     sources.sort();
     ensure!(!sources.is_empty(), "no examples in {}", folder.display());
     for source in &sources {
-        run(&mut with_folder(&face.compile(source, Flavour::C)?, &[])?.0)?;
+        let program = face.compile(source, Flavour::C)?;
+        run(&mut with_folder(&program, &[])?.0)?;
+        must_explain(Command::new(&program).arg("/dev/null"))?;
     }
     let go = face.programs.join("go-example");
     run(Command::new(requirements::go()?)
@@ -280,8 +300,18 @@ fn page(face: &Face, root: &Path) -> Result<()> {
                 .env("PKG_CONFIG_PATH", face.library.join("pkgconfig"))
                 .env("PKG_CONFIG_SYSROOT_DIR", root)
                 .current_dir(folder.path()))?;
-            let mut program = Command::new("./a.out");
-            run(program.env("LD_LIBRARY_PATH", &face.library).current_dir(folder.path()))?;
+            let program = || {
+                let mut program = Command::new("./a.out");
+                program.env("LD_LIBRARY_PATH", &face.library).current_dir(folder.path());
+                program
+            };
+            run(&mut program())?;
+            // No database is where the program has put its own.
+            let database = folder.path().join(PAGE_DATABASE);
+            fs::remove_dir_all(&database).context("the database of the page")?;
+            fs::write(&database, "a file")?;
+            must_explain(&mut program())?;
+            fs::remove_file(&database)?;
         }
     }
     Ok(())

@@ -27,13 +27,14 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Text + "; " + e.Advice }
 
-// Returns the error of a call that has failed, and frees that of C.
-func failed(status C.cabinet_status, cause *C.cabinet_error) error {
+// Returns the error of a call that has failed, and frees that of C. It gets the place of the error,
+// as a variable beside a call may be read before the call has set it.
+func failed(status C.cabinet_status, cause **C.cabinet_error) error {
 	if status >= 0 {
 		return nil
 	}
-	defer C.cabinet_error_free(cause)
-	text, advice := C.cabinet_error_text(cause), C.cabinet_error_advice(cause)
+	defer C.cabinet_error_free(*cause)
+	text, advice := C.cabinet_error_text(*cause), C.cabinet_error_advice(*cause)
 	return &Error{int(status), C.GoString(text), C.GoString(advice)}
 }
 
@@ -46,7 +47,7 @@ func Open(name string) (*Database, error) {
 	var handle *C.cabinet_database
 	text := C.CString(name)
 	defer C.free(unsafe.Pointer(text))
-	if err := failed(C.cabinet_open(text, &handle, &cause), cause); err != nil {
+	if err := failed(C.cabinet_open(text, &handle, &cause), &cause); err != nil {
 		return nil, err
 	}
 	return &Database{handle}, nil
@@ -64,7 +65,7 @@ func (d *Database) Put(key, value []byte) error {
 	var cause *C.cabinet_error
 	k, keyLength := pointer(key)
 	v, valueLength := pointer(value)
-	return failed(C.cabinet_put(d.handle, k, keyLength, v, valueLength, &cause), cause)
+	return failed(C.cabinet_put(d.handle, k, keyLength, v, valueLength, &cause), &cause)
 }
 
 // Get returns a value; nil if there is none.
@@ -74,7 +75,7 @@ func (d *Database) Get(key []byte) ([]byte, error) {
 	var length C.size_t
 	k, keyLength := pointer(key)
 	status := C.cabinet_get(d.handle, k, keyLength, &value, &length, &cause)
-	if err := failed(status, cause); err != nil || status == C.CABINET_NOT_FOUND {
+	if err := failed(status, &cause); err != nil || status == C.CABINET_NOT_FOUND {
 		return nil, err
 	}
 	defer C.cabinet_free(unsafe.Pointer(value))
@@ -85,14 +86,14 @@ func (d *Database) Get(key []byte) ([]byte, error) {
 func (d *Database) ForEach(visit func(key, value []byte)) error {
 	var cause *C.cabinet_error
 	var iterator *C.cabinet_iterator
-	if err := failed(C.cabinet_iterate(d.handle, nil, &iterator, &cause), cause); err != nil {
+	if err := failed(C.cabinet_iterate(d.handle, nil, &iterator, &cause), &cause); err != nil {
 		return err
 	}
 	defer C.cabinet_iterator_free(iterator)
 	for {
 		var record *C.cabinet_record
 		status := C.cabinet_iterator_next(iterator, &record, &cause)
-		if err := failed(status, cause); err != nil || status == C.CABINET_NOT_FOUND {
+		if err := failed(status, &cause); err != nil || status == C.CABINET_NOT_FOUND {
 			return err
 		}
 		visit(C.GoBytes(unsafe.Pointer(record.key), C.int(record.key_length)),
@@ -114,7 +115,7 @@ func main() {
 	err = database.ForEach(func(key, value []byte) { seen += string(key) + "=" + string(value) + " " })
 	check(err == nil && seen == "apple=120 banana=95 ", seen)
 	_, err = Open(name)
-	check(err != nil && err.(*Error).Code == C.CABINET_IN_USE, err)
+	check(err != nil && err.(*Error).Code == C.CABINET_IN_USE && err.(*Error).Text != "", err)
 	database.Close()
 	fmt.Println("Go:", seen)
 }

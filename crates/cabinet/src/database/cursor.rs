@@ -20,7 +20,8 @@ pub enum CursorPut {
 ///
 /// The cursor is at a record or, at first and after it has passed an end, at none. Operations other
 /// than movements then report that there is no record. The cursor remembers a place (a key and the
-/// number of a duplicate), so concurrent writes do not invalidate it.
+/// number of a duplicate), so concurrent writes do not invalidate it. An operation that fails
+/// leaves it where it was.
 pub struct Cursor {
     database: Database,
     current: Option<Current>,
@@ -121,37 +122,43 @@ impl Cursor {
     /// a record.
     pub fn remove(&mut self) -> Result<bool> {
         self.database.enter_to_write()?;
-        let Some(current) = self.current.take() else { return Ok(false) };
+        let Some(current) = &self.current else { return Ok(false) };
+        let Current { key, index, .. } = current;
+        // It is found first, so that a movement that fails has removed nothing.
+        let mut following = self.find(Seek::After(key, *index))?;
         let engine = ordered(self.database.engine())?;
-        let wait = self.database.wait();
-        if !engine.change_at(&current.key, current.index, PlaceChange::Remove, wait)? {
+        if !engine.change_at(key, *index, PlaceChange::Remove, self.database.wait())? {
+            self.current = None;
             return Ok(false);
         }
+        if let Some(following) = following.as_mut().filter(|following| following.key == *key) {
+            following.index -= 1;
+        }
+        self.current = following;
         self.database.acknowledge()?;
-        match current.index.checked_sub(1) {
-            Some(previous) => self.seek(Seek::After(&current.key, previous))?,
-            None => self.seek(Seek::AtOrAfter(&current.key))?,
-        };
         Ok(true)
     }
 
     fn step(&mut self, seek: impl FnOnce(&Current) -> Seek<'_>) -> Result<bool> {
         self.database.enter()?;
-        match self.current.take() {
-            Some(current) => self.seek(seek(&current)),
-            None => Ok(false),
-        }
+        let Some(current) = &self.current else { return Ok(false) };
+        self.current = self.find(seek(current))?;
+        Ok(self.current.is_some())
     }
 
     fn seek(&mut self, seek: Seek<'_>) -> Result<bool> {
         self.database.enter()?;
+        self.current = self.find(seek)?;
+        Ok(self.current.is_some())
+    }
+
+    fn find(&self, seek: Seek<'_>) -> Result<Option<Current>> {
         let mut found = None;
         let engine = ordered(self.database.engine())?;
         engine.seek(seek, self.database.wait(), &mut |entry, index| {
             let (key, value) = (entry.key.to_vec(), entry.value.to_vec());
             found = Some(Current { key, index, value });
         })?;
-        self.current = found;
-        Ok(self.current.is_some())
+        Ok(found)
     }
 }

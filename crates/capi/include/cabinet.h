@@ -27,7 +27,7 @@
  * must not leave by longjmp or by an exception.
  *
  * FORKS. In a child of the process that has opened a database, calls on it fail with
- * CABINET_FORKED.
+ * CABINET_FORKED. The child does not keep the databases of a parent that has ended.
  */
 
 

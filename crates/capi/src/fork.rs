@@ -1,7 +1,8 @@
 //! Forks: a child has the memory of its parent, but not the threads of its databases. A write in
-//! the child would go to the files that the parent has open.
+//! the child would go to the files that the parent has open. The child also has copies of the locks
+//! of those databases, which would keep them locked after the parent was killed.
 
-use crate::border::at_fork;
+use crate::border::{at_fork, release_locks};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,6 +13,7 @@ static REGISTERED: Once = Once::new();
 
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    release_locks();
 }
 
 /// Returns the generation of this process, and from now on notices forks.

@@ -2,6 +2,7 @@
 
 #include "support.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -909,3 +910,41 @@ int main(int count, char **arguments) {
     puts("functions: passed");
     return 0;
 }
+/* A child that lives on does not keep the databases of a parent that was killed. */
+static void killed_parents(void) {
+    ERROR;
+    int ready[2], ended[2];
+    char byte;
+    CHECK(pipe(ready) == 0 && pipe(ended) == 0);
+    fflush(NULL);
+    pid_t parent = fork();
+    CHECK(parent >= 0);
+    if (parent == 0) {
+        cabinet_database *database = open_in_folder("killed.tcb");
+        OK(cabinet_put(database, TEXT("k"), TEXT("v"), &error));
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            /* Lives until the test closes its end of the pipe. */
+            close(ended[1]);
+            CHECK(write(ready[1], "r", 1) == 1);
+            CHECK(read(ended[0], &byte, 1) == 0);
+            raise(SIGKILL);
+        }
+        for (;;) {
+            pause();
+        }
+    }
+    CHECK(read(ready[0], &byte, 1) == 1);
+    CHECK(kill(parent, SIGKILL) == 0);
+    CHECK(waitpid(parent, NULL, 0) == parent);
+    cabinet_database *database = open_in_folder("killed.tcb");
+    CHECK(has(database, "k", "v"));
+    cabinet_database_free(database);
+    close(ended[1]);
+    close(ended[0]);
+    close(ready[0]);
+    close(ready[1]);
+}
+
+    killed_parents();

@@ -531,7 +531,7 @@ typedef struct cabinet_batch cabinet_batch;
 /**
  * Cursor over the records of a tree, each duplicate by itself. It is at a record or, at first and
  * after it has passed an end, at none. It remembers a place, so that writes of others do not
- * invalidate it. One thread uses it at a time.
+ * invalidate it. A call that fails leaves it where it was. One thread uses it at a time.
  */
 typedef struct cabinet_cursor cabinet_cursor;
 
@@ -548,7 +548,8 @@ typedef struct cabinet_error cabinet_error;
 
 /**
  * Iterator over records. It locks nothing, so writes go on: a record that exists throughout is
- * returned once, other records at most once. One thread uses it at a time.
+ * returned once, other records at most once. A call that fails leaves it where it was. One thread
+ * uses it at a time.
  */
 typedef struct cabinet_iterator cabinet_iterator;
 

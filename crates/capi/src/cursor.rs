@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Cursor over the records of a tree, each duplicate by itself. It is at a record or, at first and
 /// after it has passed an end, at none. It remembers a place, so that writes of others do not
-/// invalidate it. One thread uses it at a time.
+/// invalidate it. A call that fails leaves it where it was. One thread uses it at a time.
 pub struct cabinet_cursor {
     owner: Arc<cabinet_database>,
     cursor: Arc<Slot<Cursor>>,

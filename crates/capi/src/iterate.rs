@@ -31,7 +31,8 @@ const FLAGS: u32 = CABINET_ITERATE_REVERSE
     | CABINET_ITERATE_WITH_END;
 
 /// Iterator over records. It locks nothing, so writes go on: a record that exists throughout is
-/// returned once, other records at most once. One thread uses it at a time.
+/// returned once, other records at most once. A call that fails leaves it where it was. One thread
+/// uses it at a time.
 pub struct cabinet_iterator {
     owner: Arc<cabinet_database>,
     limits: Limits,
@@ -120,40 +121,42 @@ fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
 impl cabinet_iterator {
     fn next(&mut self) -> Result<Option<*const cabinet_record>> {
         let Self { owner, limits, has_values, source, lent } = self;
+        // Also for records that were read ahead.
+        let database = owner.open()?;
         match source {
             Source::Forwards(ready, position) => loop {
                 if let Some(Record { key, value, meta, version }) = ready.pop_front() {
                     return Ok(Some(lent.lend(key, value, meta, version)));
                 }
-                // After an error the iteration is at its end.
-                let Some(from) = position.take() else { return Ok(None) };
-                let database = owner.open()?;
+                let Some(from) = position else { return Ok(None) };
                 let mut is_past = false;
                 let next = if *has_values {
-                    database.scan(&from, |entry| match limits.side(entry.key) {
+                    database.scan(from, |entry| match limits.side(entry.key) {
                         Ordering::Less => {}
                         Ordering::Equal => ready.push_back(entry.into()),
                         Ordering::Greater => is_past = true,
-                    })?
+                    })
                 } else {
-                    database.scan_keys(&from, |key| match limits.side(key) {
+                    database.scan_keys(from, |key| match limits.side(key) {
                         Ordering::Less => {}
                         Ordering::Equal => {
                             let (key, meta) = (key.to_vec(), Meta::NONE);
                             ready.push_back(Record { key, value: Vec::new(), meta, version: 0 });
                         }
                         Ordering::Greater => is_past = true,
-                    })?
+                    })
                 };
-                *position = next.filter(|_| !is_past);
+                if next.is_err() {
+                    // The next call reads them again.
+                    ready.clear();
+                }
+                *position = next?.filter(|_| !is_past);
             },
             Source::Backwards { cursor, is_placed } => {
-                owner.check_process()?;
                 cursor.with("database of the iterator", |cursor| {
-                    let mut is_there = match std::mem::replace(is_placed, true) {
-                        true => cursor.prev()?,
-                        false => limits.place(cursor)?,
-                    };
+                    let mut is_there =
+                        if *is_placed { cursor.prev()? } else { limits.place(cursor)? };
+                    *is_placed = true;
                     while is_there {
                         let (Some(key), Some(value)) = (cursor.key(), cursor.value()) else {
                             break;

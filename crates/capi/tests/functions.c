@@ -380,20 +380,150 @@ static void iterations(const char *name, int is_tree) {
     OK(cabinet_for_each(database, call_back, &seen, &error));
     CHECK(seen.calls == 7);
 
-    /* A record that was lent outlives the closing of the database. */
+    /* A record that was lent outlives the closing of the database. Records that were read ahead are
+       not returned after it, and no iterator is at its end. */
+    cabinet_iterator *others[3] = {NULL, NULL, NULL};
     const cabinet_record *record = NULL;
+    const cabinet_record *other = NULL;
     OK(cabinet_iterate(database, NULL, &iterator, &error));
     OK(cabinet_iterator_next(iterator, &record, &error));
+    OK(cabinet_iterate(database, NULL, &others[0], &error));
+    options = range("ab", "bc", is_tree ? CABINET_ITERATE_REVERSE : CABINET_ITERATE_KEYS);
+    OK(cabinet_iterate(database, &options, &others[1], &error));
+    OK(cabinet_iterate(database, &options, &others[2], &error));
+    OK(cabinet_iterator_next(others[2], &other, &error));
     OK(cabinet_close(database, &error));
     CHECK(is_text(record->key, record->key_length, "a"));
+    CHECK(is_text(other->key, other->key_length, is_tree ? "b" : "ab"));
     cabinet_database_free(database);
-    cabinet_status status;
-    while ((status = cabinet_iterator_next(iterator, &record, &error)) == CABINET_OK) {
+    for (int call = 0; call < 3; call++) {
+        IS(CABINET_CLOSED, cabinet_iterator_next(iterator, &record, &error));
+        for (int i = 0; i < 3; i++) {
+            IS(CABINET_CLOSED, cabinet_iterator_next(others[i], &record, &error));
+        }
     }
-    CHECK(status == CABINET_CLOSED || status == CABINET_NOT_FOUND);
-    cabinet_error_free(error);
     cabinet_iterator_free(iterator);
+    for (int i = 0; i < 3; i++) {
+        cabinet_iterator_free(others[i]);
+    }
     cabinet_iterator_free(NULL);
+}
+
+/* What is called back with a record, and moves before and after a callback. */
+typedef struct {
+    cabinet_iterator *iterators[2];
+    cabinet_cursor *cursor;
+} moved_t;
+
+static int move_in_callback(void *context, const cabinet_record *called_with) {
+    ERROR;
+    moved_t *moved = (moved_t *)context;
+    const cabinet_record *record = NULL;
+    CHECK(called_with->key_length == 1);
+    for (int i = 0; i < 2; i++) {
+        IS(CABINET_REENTRANT, cabinet_iterator_next(moved->iterators[i], &record, &error));
+    }
+    IS(CABINET_REENTRANT, cabinet_cursor_next(moved->cursor, &error));
+    IS(CABINET_REENTRANT, cabinet_cursor_first(moved->cursor, &error));
+    IS(CABINET_REENTRANT, cabinet_cursor_remove(moved->cursor, &error));
+    return 0;
+}
+
+/* Calls in a callback fail, and leave iterators and cursors where they were. */
+static void movements_in_callbacks(void) {
+    ERROR;
+    cabinet_database *database = open_in_folder("callbacks.tcb");
+    moved_t moved;
+    const cabinet_record *record = NULL;
+    OK(cabinet_put(database, TEXT("a"), TEXT("1"), &error));
+    OK(cabinet_put(database, TEXT("b"), TEXT("2"), &error));
+    cabinet_iterate_options options = range(NULL, NULL, CABINET_ITERATE_REVERSE);
+    OK(cabinet_iterate(database, NULL, &moved.iterators[0], &error));
+    OK(cabinet_iterate(database, &options, &moved.iterators[1], &error));
+    OK(cabinet_cursor_create(database, &moved.cursor, &error));
+    OK(cabinet_cursor_first(moved.cursor, &error));
+    OK(cabinet_for_each(database, move_in_callback, &moved, &error));
+    OK(cabinet_cursor_next(moved.cursor, &error));
+    OK(cabinet_cursor_record(moved.cursor, &record, &error));
+    CHECK(is_text(record->key, record->key_length, "b"));
+    for (int i = 0; i < 2; i++) {
+        OK(cabinet_iterator_next(moved.iterators[i], &record, &error));
+        CHECK(is_text(record->key, record->key_length, i == 0 ? "a" : "b"));
+        OK(cabinet_iterator_next(moved.iterators[i], &record, &error));
+        CHECK(is_text(record->key, record->key_length, i == 0 ? "b" : "a"));
+        IS(CABINET_NOT_FOUND, cabinet_iterator_next(moved.iterators[i], &record, &error));
+        cabinet_iterator_free(moved.iterators[i]);
+    }
+    cabinet_cursor_free(moved.cursor);
+    cabinet_database_free(database);
+}
+
+/* A movement that would wait, past very many pages without records, leaves a cursor and an iterator
+   where they were. Compaction may make it one that does not wait. */
+static void movements_that_would_wait(void) {
+    ERROR;
+    enum { RECORDS = 2000 };
+    cabinet_database *database = open_in_folder("movements.tcb");
+    cabinet_database *handle = NULL;
+    cabinet_cursor *cursor = NULL;
+    cabinet_iterator *iterator = NULL;
+    const cabinet_record *record = NULL;
+    cabinet_status status;
+    char key[16];
+    char value[1000];
+    memset(value, 'v', sizeof value);
+    OK(cabinet_put(database, TEXT("a"), TEXT("1"), &error));
+    for (int i = 0; i < RECORDS; i++) {
+        snprintf(key, sizeof key, "k%06d", i);
+        OK(cabinet_put(database, TEXT(key), value, sizeof value, &error));
+    }
+    OK(cabinet_put(database, TEXT("z"), TEXT("2"), &error));
+    for (int i = 0; i < RECORDS; i++) {
+        snprintf(key, sizeof key, "k%06d", i);
+        OK(cabinet_remove(database, TEXT(key), &error));
+    }
+    OK(cabinet_handle(database, CABINET_NONBLOCKING, &handle, &error));
+    OK(cabinet_cursor_create(handle, &cursor, &error));
+    OK(cabinet_cursor_jump(cursor, TEXT("a"), &error));
+    for (int call = 0; call < 3; call++) {
+        status = cabinet_cursor_next(cursor, NULL);
+        CHECK(status == CABINET_WOULD_BLOCK || status == CABINET_OK);
+        OK(cabinet_cursor_record(cursor, &record, &error));
+        CHECK(is_text(record->key, record->key_length, status == CABINET_OK ? "z" : "a"));
+        if (status == CABINET_OK) {
+            OK(cabinet_cursor_jump(cursor, TEXT("a"), &error));
+        }
+    }
+    cabinet_iterate_options options = range(NULL, NULL, CABINET_ITERATE_REVERSE);
+    OK(cabinet_iterate(handle, &options, &iterator, &error));
+    OK(cabinet_iterator_next(iterator, &record, &error));
+    CHECK(is_text(record->key, record->key_length, "z"));
+    status = cabinet_iterator_next(iterator, &record, NULL);
+    for (int call = 0; call < 3 && status != CABINET_OK; call++) {
+        CHECK(status == CABINET_WOULD_BLOCK);
+        status = cabinet_iterator_next(iterator, &record, NULL);
+    }
+    cabinet_iterator_free(iterator);
+    options = range(NULL, "y", CABINET_ITERATE_REVERSE);
+    OK(cabinet_iterate(handle, &options, &iterator, &error));
+    status = cabinet_iterator_next(iterator, &record, NULL);
+    for (int call = 0; call < 3 && status != CABINET_OK; call++) {
+        CHECK(status == CABINET_WOULD_BLOCK);
+        status = cabinet_iterator_next(iterator, &record, NULL);
+    }
+    cabinet_iterator_free(iterator);
+
+    /* A removal that fails as it cannot move on has not removed. */
+    status = cabinet_cursor_remove(cursor, NULL);
+    if (status == CABINET_WOULD_BLOCK) {
+        CHECK(has(database, "a", "1"));
+        OK(cabinet_cursor_record(cursor, &record, &error));
+    } else {
+        CHECK(status == CABINET_OK);
+    }
+    cabinet_cursor_free(cursor);
+    cabinet_database_free(handle);
+    cabinet_database_free(database);
 }
 
 static void iterations_without_order(void) {
@@ -857,9 +987,14 @@ static void forks(void) {
     cabinet_database *database = open_in_folder("forks.tcb");
     cabinet_database *transaction = NULL;
     cabinet_cursor *cursor = NULL;
+    cabinet_iterator *iterator = NULL;
+    const cabinet_record *record = NULL;
     OK(cabinet_put(database, TEXT("k"), TEXT("v"), &error));
+    OK(cabinet_put(database, TEXT("l"), TEXT("v"), &error));
     OK(cabinet_transaction_begin(database, &transaction, &error));
     OK(cabinet_cursor_create(database, &cursor, &error));
+    OK(cabinet_iterate(database, NULL, &iterator, &error));
+    OK(cabinet_iterator_next(iterator, &record, &error));
     fflush(NULL);
     pid_t child = fork();
     CHECK(child >= 0);
@@ -867,7 +1002,11 @@ static void forks(void) {
         IS(CABINET_FORKED, cabinet_put(database, TEXT("k"), TEXT("child"), &error));
         IS(CABINET_FORKED, cabinet_transaction_commit(transaction, &error));
         IS(CABINET_FORKED, cabinet_cursor_first(cursor, &error));
+        IS(CABINET_FORKED, cabinet_iterator_next(iterator, &record, &error));
+        IS(CABINET_FORKED, cabinet_iterator_next(iterator, &record, &error));
         IS(CABINET_FORKED, cabinet_close(database, &error));
+        CHECK(is_text(record->key, record->key_length, "k"));
+        cabinet_iterator_free(iterator);
         cabinet_cursor_free(cursor);
         cabinet_database_free(transaction);
         cabinet_database_free(database);
@@ -884,32 +1023,14 @@ static void forks(void) {
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     CHECK(has(database, "k", "v"));
     OK(cabinet_transaction_commit(transaction, &error));
+    OK(cabinet_iterator_next(iterator, &record, &error));
+    CHECK(is_text(record->key, record->key_length, "l"));
+    cabinet_iterator_free(iterator);
     cabinet_cursor_free(cursor);
     cabinet_database_free(transaction);
     cabinet_database_free(database);
 }
 
-int main(int count, char **arguments) {
-    CHECK(count == 2);
-    folder = arguments[1];
-    openings();
-    wrong_arguments();
-    records("*");
-    records("records.tch");
-    records("records.tcb");
-    modifications();
-    batches();
-    transactions();
-    iterations("iterations.tcb", 1);
-    iterations("+", 0);
-    iterations_without_order();
-    duplicates_and_cursors();
-    tables();
-    the_whole();
-    forks();
-    puts("functions: passed");
-    return 0;
-}
 /* A child that lives on does not keep the databases of a parent that was killed. */
 static void killed_parents(void) {
     ERROR;
@@ -947,4 +1068,27 @@ static void killed_parents(void) {
     close(ready[1]);
 }
 
+int main(int count, char **arguments) {
+    CHECK(count == 2);
+    folder = arguments[1];
+    openings();
+    wrong_arguments();
+    records("*");
+    records("records.tch");
+    records("records.tcb");
+    modifications();
+    batches();
+    transactions();
+    iterations("iterations.tcb", 1);
+    iterations("+", 0);
+    iterations_without_order();
+    movements_in_callbacks();
+    movements_that_would_wait();
+    duplicates_and_cursors();
+    tables();
+    the_whole();
+    forks();
     killed_parents();
+    puts("functions: passed");
+    return 0;
+}

@@ -1068,7 +1068,8 @@ const char *cabinet_version(void);
  * calls on them fail with CABINET_CLOSED, so other threads may still try some. The handle of a
  * transaction discards its changes. A handle that is closed already is left as it is.
  *
- * `cabinet_sync` before it shows whether the last writes are on the disk.
+ * If another thread is closing the handle, or commits or closes one of its transactions, returns
+ * after that. `cabinet_sync` before it shows whether the last writes are on the disk.
  *
  * @param database The handle. It is not freed.
  * @param error Set to an error of the caller's, or to NULL; may be NULL.
@@ -1078,9 +1079,12 @@ const char *cabinet_version(void);
 cabinet_status cabinet_close(cabinet_database *database, cabinet_error **error);
 
 /**
- * Frees a handle, and closes it if it is open. No thread may use it any more. NULL is allowed. In
- * a callback of the same database, and in a forked child of the process that has opened it, the
- * memory is not given back.
+ * Frees a handle, and closes it if it is open. No thread may use it any more. NULL is allowed.
+ *
+ * Never free a handle in a callback of the same database: it stays open until the process ends,
+ * so that every later opening is CABINET_IN_USE, and its memory is not given back. In a forked
+ * child of the process that has opened it the memory is not given back either, and the database
+ * of the parent is left alone.
  */
 void cabinet_database_free(cabinet_database *database);
 

@@ -1,7 +1,7 @@
 //! Cursors of trees.
 
 use crate::border::{Call, run, run_plain};
-use crate::handle::{Slot, cabinet_database, owner};
+use crate::handle::{OwnSlot, cabinet_database, owner};
 use crate::record::{CABINET_AFTER, CABINET_BEFORE, Lent, cabinet_record};
 use crate::status::{
     CABINET_NOT_FOUND, CABINET_OK, Failure, Result, cabinet_error, cabinet_status,
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// invalidate it. A call that fails leaves it where it was. One thread uses it at a time.
 pub struct cabinet_cursor {
     owner: Arc<cabinet_database>,
-    cursor: Arc<Slot<Cursor>>,
+    cursor: OwnSlot<Cursor>,
     lent: Lent,
 }
 
@@ -52,7 +52,7 @@ pub extern "C" fn cabinet_cursor_create(
         let out = call.out("cursor", cursor)?;
         let owner = owner(call, database)?;
         let opened = owner.open()?;
-        let cursor = Slot::of(&owner, opened.cursor()?);
+        let cursor = OwnSlot::of(&owner, opened.cursor()?);
         drop(opened);
         out.give(cabinet_cursor { owner, cursor, lent: Lent::default() });
         Ok(CABINET_OK)

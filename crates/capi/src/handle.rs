@@ -4,10 +4,11 @@
 //! # Locks
 //!
 //! A call holds a guard of the target of its handle. `close` takes the target out, so that later
-//! calls fail, waits until no call has a guard, and then closes the dependents. It fails in a
-//! callback of the database, whose call has a guard. The locks of dependents and visitors are held
-//! for moments, and no other lock is taken under them, but the one of a dependent during its
-//! calls.
+//! calls fail, waits until no call has a guard, closes the dependents, and then the target. The
+//! lock of a closing is held for all of that, and for the commit of a transaction, so that whoever
+//! closes the same handle or an ancestor meanwhile returns after it. `close` fails in a callback of
+//! the database, whose call has a guard. The locks of dependents and visitors are held for moments,
+//! and no other lock is taken under them, but the one of a dependent during its calls.
 
 use crate::border::{Call, run, run_plain};
 use crate::fork;
@@ -17,9 +18,11 @@ use crate::status::{
 };
 use arc_swap::{ArcSwapOption, Guard};
 use cabinet_rs::{Database, Error, Transaction};
+use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -29,6 +32,8 @@ const CLOSE_POLL: Duration = Duration::from_micros(200);
 /// Handle of an open database, or of a transaction. All threads may use one handle at once.
 pub struct cabinet_database {
     target: ArcSwapOption<Target>,
+    /// Held by the thread that closes the handle, until that is done.
+    closing: Mutex<()>,
     /// Weak handles of what was made of this one.
     dependents: Mutex<Vec<Weak<dyn Dependent>>>,
     family: Arc<Family>,
@@ -64,6 +69,12 @@ struct Family {
     next: AtomicU64,
 }
 
+thread_local! {
+    /// Addresses of the families of the calls that this thread is in. More than one are calls in
+    /// callbacks.
+    static CALLED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Object that is closed with its database.
 pub(crate) trait Dependent: Send + Sync {
     /// Closes it, after the calls that use it have ended.
@@ -73,6 +84,39 @@ pub(crate) trait Dependent: Send + Sync {
 /// The target of a handle during a call.
 pub(crate) struct Opened {
     guard: Guard<Option<Arc<Target>>>,
+    _called: Called,
+}
+
+/// Notes that this thread is in a call, until it is dropped by the same thread.
+struct Called {
+    family: usize,
+    not_send: PhantomData<*const ()>,
+}
+
+impl Called {
+    fn note(family: &Arc<Family>) -> Self {
+        let family = Arc::as_ptr(family).addr();
+        // A thread that ends may have dropped its list: destructors of C++ may still call.
+        let _ = CALLED.try_with(|called| called.borrow_mut().push(family));
+        Self { family, not_send: PhantomData }
+    }
+
+    /// Returns whether this thread is in a call of a family.
+    fn is_in(family: &Arc<Family>) -> bool {
+        let family = Arc::as_ptr(family).addr();
+        CALLED.try_with(|called| called.borrow().contains(&family)).unwrap_or(false)
+    }
+}
+
+impl Drop for Called {
+    fn drop(&mut self) {
+        let _ = CALLED.try_with(|called| {
+            let mut called = called.borrow_mut();
+            if let Some(at) = called.iter().rposition(|family| *family == self.family) {
+                called.swap_remove(at);
+            }
+        });
+    }
 }
 
 impl Deref for Opened {
@@ -90,18 +134,20 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl cabinet_database {
-    /// Returns the handle of a database that was opened.
-    pub(crate) fn of(database: Database) -> Arc<Self> {
+    /// Opens a database. Returns its handle.
+    pub(crate) fn of(open: impl FnOnce() -> cabinet_rs::Result<Database>) -> Result<Arc<Self>> {
+        // Before it: a child that is forked off meanwhile lets go of the lock.
         let generation = fork::watched();
         let family = Family { generation, visitors: Mutex::default(), next: AtomicU64::new(0) };
-        Arc::new(Self::new(Target::Database(database), Arc::new(family), &[]))
+        Ok(Arc::new(Self::new(Target::Database(open()?), Arc::new(family), &[])))
     }
 
     fn new(target: Target, family: Arc<Family>, ancestors: &[u64]) -> Self {
         let number = family.next.fetch_add(1, Ordering::Relaxed);
         let lineage = [ancestors, &[number]].concat();
         let target = ArcSwapOption::from_pointee(target);
-        Self { target, dependents: Mutex::default(), family, lineage }
+        let (closing, dependents) = (Mutex::default(), Mutex::default());
+        Self { target, closing, dependents, family, lineage }
     }
 
     /// Returns another handle, which is closed with this one.
@@ -129,7 +175,7 @@ impl cabinet_database {
         if guard.is_none() {
             return Err(Failure::closed("handle of the database"));
         }
-        Ok(Opened { guard })
+        Ok(Opened { guard, _called: Called::note(&self.family) })
     }
 
     fn is_forked(&self) -> bool {
@@ -175,20 +221,24 @@ impl cabinet_database {
         let is_within = lock(&self.family.visitors).iter().any(is_of_this)
             // It waits for nothing, and fails in a callback that borrows a record.
             || matches!(opened.wait_durable(0), Err(Error::Reentrant));
-        if is_within {
-            let text = "a callback of the database closes it: close it after the callback returns";
-            return Err(Failure::new(CABINET_REENTRANT, text));
-        }
-        Ok(())
+        if is_within { Err(closes_in_callback()) } else { Ok(()) }
     }
 
-    /// Takes the target out, after the calls of other threads have ended. `None` if it is closed.
-    pub(crate) fn shut(&self) -> Result<Option<Target>> {
+    /// Takes the target out, after the calls of other threads have ended, and ends it. If another
+    /// thread does so, returns `None` after that. `None` if it is closed.
+    pub(crate) fn shut<T>(&self, end: impl FnOnce(Target) -> T) -> Result<Option<T>> {
         self.check_process()?;
-        match self.open() {
-            Ok(opened) => self.check_callback(&opened)?,
-            Err(_) => return Ok(None),
+        if let Ok(opened) = self.open() {
+            self.check_callback(&opened)?;
         }
+        let _closing = match self.closing.try_lock() {
+            Ok(closing) => closing,
+            // The other thread may wait for the call that has called this thread back.
+            Err(TryLockError::WouldBlock) if Called::is_in(&self.family) => {
+                return Err(closes_in_callback());
+            }
+            Err(_) => lock(&self.closing),
+        };
         let Some(mut target) = self.target.swap(None) else { return Ok(None) };
         let target = loop {
             match Arc::try_unwrap(target) {
@@ -201,14 +251,19 @@ impl cabinet_database {
         for dependent in dependents.iter().filter_map(Weak::upgrade) {
             dependent.close();
         }
-        Ok(Some(target))
+        Ok(Some(end(target)))
     }
+}
+
+fn closes_in_callback() -> Failure {
+    let text = "a callback of the database closes it: close it after the callback returns";
+    Failure::new(CABINET_REENTRANT, text)
 }
 
 impl Dependent for cabinet_database {
     fn close(&self) {
         // It fails in a callback only, in which its database has not been shut.
-        drop(self.shut());
+        let _ = self.shut(drop);
     }
 }
 
@@ -217,7 +272,8 @@ impl Dependent for cabinet_database {
 /// calls on them fail with CABINET_CLOSED, so other threads may still try some. The handle of a
 /// transaction discards its changes. A handle that is closed already is left as it is.
 ///
-/// `cabinet_sync` before it shows whether the last writes are on the disk.
+/// If another thread is closing the handle, or commits or closes one of its transactions, returns
+/// after that. `cabinet_sync` before it shows whether the last writes are on the disk.
 ///
 /// @param database The handle. It is not freed.
 /// @param error Set to an error of the caller's, or to NULL; may be NULL.
@@ -229,23 +285,25 @@ pub extern "C" fn cabinet_close(
     error: *mut *mut cabinet_error,
 ) -> cabinet_status {
     run(error, |call| {
-        drop(call.handle("database", database)?.shut()?);
+        call.handle("database", database)?.shut(drop)?;
         Ok(CABINET_OK)
     })
 }
 
-/// Frees a handle, and closes it if it is open. No thread may use it any more. NULL is allowed. In
-/// a callback of the same database, and in a forked child of the process that has opened it, the
-/// memory is not given back.
+/// Frees a handle, and closes it if it is open. No thread may use it any more. NULL is allowed.
+///
+/// Never free a handle in a callback of the same database: it stays open until the process ends,
+/// so that every later opening is CABINET_IN_USE, and its memory is not given back. In a forked
+/// child of the process that has opened it the memory is not given back either, and the database
+/// of the parent is left alone.
 #[unsafe(no_mangle)]
 pub extern "C" fn cabinet_database_free(database: *mut cabinet_database) {
     run_plain((), |call| {
         let Some(handle) = call.take_shared(database) else { return Ok(()) };
-        match handle.shut() {
-            Ok(target) => drop(target),
+        if handle.shut(drop).is_err() {
             // Dropping it would close the database below the caller, or wait for threads that a
             // child does not have.
-            Err(_) => std::mem::forget(handle),
+            std::mem::forget(handle);
         }
         Ok(())
     });
@@ -343,10 +401,11 @@ pub extern "C" fn cabinet_transaction_commit(
             let text = "the handle is not of a transaction: begin one by cabinet_transaction_begin";
             return Err(Failure::new(CABINET_UNSUPPORTED, text));
         }
-        match handle.shut()? {
-            Some(Target::Transaction(transaction)) => transaction.commit()?,
-            _ => return Err(Failure::closed("transaction")),
-        }
+        let committed = handle.shut(|target| match target {
+            Target::Transaction(transaction) => Some(transaction.commit()),
+            Target::Database(_) => None,
+        })?;
+        committed.flatten().ok_or_else(|| Failure::closed("transaction"))??;
         Ok(CABINET_OK)
     })
 }
@@ -362,14 +421,40 @@ pub(crate) fn owner(
 /// Object of a database that is used by one thread at a time, but closed by any.
 pub(crate) struct Slot<T>(Mutex<Option<T>>);
 
-impl<T: Send + 'static> Slot<T> {
-    /// Returns a slot that is closed with a database, which the caller has open.
-    pub(crate) fn of(database: &cabinet_database, content: T) -> Arc<Self> {
-        let slot = Arc::new(Self(Mutex::new(Some(content))));
-        database.depend(Arc::downgrade(&slot) as Weak<dyn Dependent>);
-        slot
-    }
+/// Owner of a slot.
+pub(crate) struct OwnSlot<T: Send> {
+    slot: Arc<Slot<T>>,
+    generation: u32,
+}
 
+impl<T: Send + 'static> OwnSlot<T> {
+    /// Returns a slot that is closed with a database, which the caller has open.
+    pub(crate) fn of(database: &cabinet_database, content: T) -> Self {
+        let slot = Arc::new(Slot(Mutex::new(Some(content))));
+        database.depend(Arc::downgrade(&slot) as Weak<dyn Dependent>);
+        Self { slot, generation: database.family.generation }
+    }
+}
+
+impl<T: Send> Deref for OwnSlot<T> {
+    type Target = Slot<T>;
+
+    fn deref(&self) -> &Slot<T> {
+        &self.slot
+    }
+}
+
+impl<T: Send> Drop for OwnSlot<T> {
+    fn drop(&mut self) {
+        // Under its lock, while the database still finds it: whoever closes that waits for the end
+        // of the content. A child may find the lock taken by a thread that it does not have.
+        if self.generation == fork::generation() {
+            self.slot.close();
+        }
+    }
+}
+
+impl<T: Send> Slot<T> {
     /// Uses the content. Fails if it is closed.
     pub(crate) fn with<R>(&self, what: &str, work: impl FnOnce(&mut T) -> Result<R>) -> Result<R> {
         match &mut *lock(&self.0) {

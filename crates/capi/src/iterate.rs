@@ -2,7 +2,7 @@
 //! functions that are called with each record.
 
 use crate::border::{Context, run, run_plain};
-use crate::handle::{Opened, Slot, cabinet_database, owner};
+use crate::handle::{Opened, OwnSlot, cabinet_database, owner};
 use crate::options::cabinet_iterate_options;
 use crate::record::{Lent, cabinet_record, cabinet_visit, function};
 use crate::status::{
@@ -45,7 +45,7 @@ enum Source {
     /// Records read ahead, and the position after them, if there may be more.
     Forwards(VecDeque<Record>, Option<ScanCursor>),
     /// The cursor is at the record that was returned last, or is not placed yet.
-    Backwards { cursor: Arc<Slot<Cursor>>, is_placed: bool },
+    Backwards { cursor: OwnSlot<Cursor>, is_placed: bool },
 }
 
 /// Keys of an iteration.
@@ -239,7 +239,7 @@ pub extern "C" fn cabinet_iterate(
                             iterate forwards";
                 return Err(Failure::new(CABINET_UNSUPPORTED, text));
             }
-            Source::Backwards { cursor: Slot::of(&owner, opened.cursor()?), is_placed: false }
+            Source::Backwards { cursor: OwnSlot::of(&owner, opened.cursor()?), is_placed: false }
         } else {
             Source::Forwards(VecDeque::new(), Some(limits.position(&opened)))
         };

@@ -152,7 +152,8 @@ pub extern "C" fn cabinet_open(
 ) -> cabinet_status {
     run(error, |call| {
         let out = call.out("database", database)?;
-        out.share(cabinet_database::of(Database::open(call.text("name", name)?)?));
+        let name = call.text("name", name)?;
+        out.share(cabinet_database::of(|| Database::open(name))?);
         Ok(CABINET_OK)
     })
 }
@@ -175,7 +176,8 @@ pub extern "C" fn cabinet_open_path(
     run(error, |call| {
         let out = call.out("database", database)?;
         let options = call.options("options", options)?.options()?;
-        out.share(cabinet_database::of(options.open(call.path("path", path)?)?));
+        let path = call.path("path", path)?;
+        out.share(cabinet_database::of(|| options.open(path))?);
         Ok(CABINET_OK)
     })
 }

@@ -142,6 +142,94 @@ static void closings(const char *name) {
     }
 }
 
+static cabinet_database *committed;
+
+static void *commit(void *unused) {
+    ERROR;
+    (void)unused;
+    OK(cabinet_transaction_commit(committed, &error));
+    return NULL;
+}
+
+/* Whoever closes a transaction or its database while another thread commits returns after it. */
+static void closings_beside_a_commit(void) {
+    ERROR;
+    enum { RECORDS = 3000 };
+    char key[16];
+    for (int round = 0; round < 4; round++) {
+        pthread_t thread;
+        shared = open_in_folder("commits.tcb#durability=always");
+        OK(cabinet_clear(shared, &error));
+        OK(cabinet_transaction_begin(shared, &committed, &error));
+        for (int i = 0; i < RECORDS; i++) {
+            snprintf(key, sizeof key, "k%d", i);
+            OK(cabinet_put(committed, TEXT(key), TEXT("v"), &error));
+        }
+        CHECK(pthread_create(&thread, NULL, commit, NULL) == 0);
+        size_t length;
+        while (cabinet_value_size(committed, TEXT("k0"), &length, NULL) == CABINET_OK) {
+        }
+        /* The commit has begun, as the handle is closed. */
+        if (round % 2 == 0) {
+            OK(cabinet_close(committed, &error));
+        } else {
+            OK(cabinet_close(shared, &error));
+            cabinet_database_free(shared);
+            shared = open_in_folder("commits.tcb");
+        }
+        CHECK(has(shared, "k0", "v"));
+        snprintf(key, sizeof key, "k%d", RECORDS - 1);
+        CHECK(has(shared, key, "v"));
+        CHECK(pthread_join(thread, NULL) == 0);
+        cabinet_database_free(committed);
+        cabinet_database_free(shared);
+    }
+}
+
+static int is_in_callback;
+
+/* Closes the database while another thread does so and waits for the end of this callback. */
+static int close_in_callback(void *context, const cabinet_record *record) {
+    ERROR;
+    (void)context;
+    (void)record;
+    pthread_mutex_lock(&lock);
+    is_in_callback = 1;
+    pthread_cond_signal(&changed);
+    pthread_mutex_unlock(&lock);
+    /* The other thread, which waits for this call, has closed the handle. */
+    uint64_t count = 0;
+    cabinet_status status;
+    while ((status = cabinet_count(shared, &count, NULL)) != CABINET_CLOSED) {
+        CHECK(status == CABINET_OK || status == CABINET_REENTRANT);
+    }
+    IS(CABINET_REENTRANT, cabinet_close(shared, &error));
+    return 0;
+}
+
+static void *visit(void *unused) {
+    ERROR;
+    (void)unused;
+    OK(cabinet_for_each(shared, close_in_callback, NULL, &error));
+    return NULL;
+}
+
+static void closings_in_a_callback(void) {
+    ERROR;
+    pthread_t thread;
+    shared = open_in_folder("*");
+    OK(cabinet_put(shared, TEXT("k"), TEXT("v"), &error));
+    CHECK(pthread_create(&thread, NULL, visit, NULL) == 0);
+    pthread_mutex_lock(&lock);
+    while (!is_in_callback) {
+        pthread_cond_wait(&changed, &lock);
+    }
+    pthread_mutex_unlock(&lock);
+    OK(cabinet_close(shared, &error));
+    CHECK(pthread_join(thread, NULL) == 0);
+    cabinet_database_free(shared);
+}
+
 int main(int count_, char **arguments) {
     CHECK(count_ == 2);
     folder = arguments[1];
@@ -150,6 +238,8 @@ int main(int count_, char **arguments) {
     counters("threads.tcb");
     closings("closings.tcb");
     closings("*");
+    closings_beside_a_commit();
+    closings_in_a_callback();
     puts("threads: passed");
     return 0;
 }

@@ -49,8 +49,10 @@
 #define CABINET_DEFERRED 1
 
 /**
- * Calls fail with CABINET_WOULD_BLOCK in place of waiting for the disk, or for another thread
- * that holds a record for long.
+ * Calls on single records and batches, movements of cursors and iterators backwards fail with
+ * CABINET_WOULD_BLOCK in place of waiting for the disk, or for another thread that holds a record
+ * for long. All other functions wait: those of rows, indices and queries, iterators forwards,
+ * `cabinet_for_each`, `cabinet_for_each_match`, and those of the whole database.
  */
 #define CABINET_NONBLOCKING 2
 

@@ -17,6 +17,7 @@ use crate::status::{
     cabinet_error, cabinet_status,
 };
 use arc_swap::{ArcSwapOption, Guard};
+use cabinet_rs::table::Table;
 use cabinet_rs::{Database, Error, Transaction};
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -37,6 +38,8 @@ pub struct cabinet_database {
     /// Weak handles of what was made of this one.
     dependents: Mutex<Vec<Weak<dyn Dependent>>>,
     family: Arc<Family>,
+    /// Whether writes return before they are durable.
+    is_deferred: bool,
     /// Numbers within the family of this handle and of those that it was made of.
     lineage: Vec<u64>,
 }
@@ -84,6 +87,7 @@ pub(crate) trait Dependent: Send + Sync {
 /// The target of a handle during a call.
 pub(crate) struct Opened {
     guard: Guard<Option<Arc<Target>>>,
+    is_deferred: bool,
     _called: Called,
 }
 
@@ -128,6 +132,16 @@ impl Deref for Opened {
     }
 }
 
+impl Opened {
+    /// Waits until the changes of a table are as durable as the database and the handle ask for.
+    pub(crate) fn acknowledge(&self, table: &Table) -> Result<()> {
+        if !self.is_deferred {
+            table.acknowledge()?;
+        }
+        Ok(())
+    }
+}
+
 /// Locks a mutex. No state under these locks is left half changed by a panic.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -139,21 +153,27 @@ impl cabinet_database {
         // Before it: a child that is forked off meanwhile lets go of the lock.
         let generation = fork::watched();
         let family = Family { generation, visitors: Mutex::default(), next: AtomicU64::new(0) };
-        Ok(Arc::new(Self::new(Target::Database(open()?), Arc::new(family), &[])))
+        Ok(Arc::new(Self::new(Target::Database(open()?), Arc::new(family), false, &[])))
     }
 
-    fn new(target: Target, family: Arc<Family>, ancestors: &[u64]) -> Self {
+    fn new(target: Target, family: Arc<Family>, is_deferred: bool, ancestors: &[u64]) -> Self {
         let number = family.next.fetch_add(1, Ordering::Relaxed);
         let lineage = [ancestors, &[number]].concat();
         let target = ArcSwapOption::from_pointee(target);
         let (closing, dependents) = (Mutex::default(), Mutex::default());
-        Self { target, closing, dependents, family, lineage }
+        Self { target, closing, dependents, family, is_deferred, lineage }
     }
 
     /// Returns another handle, which is closed with this one.
-    pub(crate) fn derive(&self, make: impl FnOnce(&Database) -> Target) -> Result<Arc<Self>> {
+    pub(crate) fn derive(
+        &self,
+        is_deferred: bool,
+        make: impl FnOnce(&Database) -> Target,
+    ) -> Result<Arc<Self>> {
         let opened = self.open()?;
-        let derived = Arc::new(Self::new(make(&opened), Arc::clone(&self.family), &self.lineage));
+        let family = Arc::clone(&self.family);
+        let is_deferred = is_deferred || self.is_deferred;
+        let derived = Arc::new(Self::new(make(&opened), family, is_deferred, &self.lineage));
         self.depend(Arc::downgrade(&derived) as Weak<dyn Dependent>);
         Ok(derived)
     }
@@ -175,7 +195,8 @@ impl cabinet_database {
         if guard.is_none() {
             return Err(Failure::closed("handle of the database"));
         }
-        Ok(Opened { guard, _called: Called::note(&self.family) })
+        let (is_deferred, called) = (self.is_deferred, Called::note(&self.family));
+        Ok(Opened { guard, is_deferred, _called: called })
     }
 
     fn is_forked(&self) -> bool {
@@ -312,8 +333,10 @@ pub extern "C" fn cabinet_database_free(database: *mut cabinet_database) {
 /// Writes return before they are durable, whatever the durability of the database. The caller
 /// reads `cabinet_log_position` after a write, and waits by `cabinet_wait_durable`.
 pub const CABINET_DEFERRED: u32 = 1;
-/// Calls fail with CABINET_WOULD_BLOCK in place of waiting for the disk, or for another thread
-/// that holds a record for long.
+/// Calls on single records and batches, movements of cursors and iterators backwards fail with
+/// CABINET_WOULD_BLOCK in place of waiting for the disk, or for another thread that holds a record
+/// for long. All other functions wait: those of rows, indices and queries, iterators forwards,
+/// `cabinet_for_each`, `cabinet_for_each_match`, and those of the whole database.
 pub const CABINET_NONBLOCKING: u32 = 2;
 
 /// Makes another handle of the same database, whose calls behave differently. It is closed with
@@ -343,9 +366,10 @@ pub extern "C" fn cabinet_handle(
             let text = "a transaction has one handle: make another one of the database";
             return Err(Failure::new(CABINET_UNSUPPORTED, text));
         }
-        out.share(first.derive(|database| {
+        let is_deferred = flags & CABINET_DEFERRED != 0;
+        out.share(first.derive(is_deferred, |database| {
             let mut derived = database.clone();
-            if flags & CABINET_DEFERRED != 0 {
+            if is_deferred {
                 derived = derived.deferred();
             }
             if flags & CABINET_NONBLOCKING != 0 {
@@ -377,7 +401,8 @@ pub extern "C" fn cabinet_transaction_begin(
     run(error, |call| {
         let out = call.out("transaction", transaction)?;
         let begun = call.handle("database", database)?;
-        out.share(begun.derive(|database| Target::Transaction(database.transaction()))?);
+        let transaction = |database: &Database| Target::Transaction(database.transaction());
+        out.share(begun.derive(false, transaction)?);
         Ok(CABINET_OK)
     })
 }

@@ -73,8 +73,7 @@ pub const CABINET_SORT_NUMBER_ASCENDING: i32 = 2;
 /// As numbers, greatest first.
 pub const CABINET_SORT_NUMBER_DESCENDING: i32 = 3;
 
-/// Creates a query for all rows, which `cabinet_query_free` frees. Returns NULL if there is no
-/// memory.
+/// Creates a query for all rows, which `cabinet_query_free` frees.
 #[unsafe(no_mangle)]
 pub extern "C" fn cabinet_query_create() -> *mut cabinet_query {
     let mut query = std::ptr::null_mut();
@@ -263,7 +262,7 @@ pub extern "C" fn cabinet_search(
         })?;
         if flags == CABINET_SEARCH_REMOVE {
             status = CABINET_OK;
-            table.acknowledge()?;
+            database.acknowledge(table)?;
         }
         if !report.is_null() {
             let plan = c_string(&reported.hint);

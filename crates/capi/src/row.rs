@@ -21,8 +21,7 @@ pub(crate) fn table(database: &Opened) -> Result<&Table> {
     })
 }
 
-/// Creates a row without columns, which `cabinet_row_free` frees. Returns NULL if there is no
-/// memory.
+/// Creates a row without columns, which `cabinet_row_free` frees.
 #[unsafe(no_mangle)]
 pub extern "C" fn cabinet_row_create() -> *mut cabinet_row {
     let mut row = std::ptr::null_mut();
@@ -180,7 +179,7 @@ pub extern "C" fn cabinet_row_put(
         let database = call.handle("database", database)?.open()?;
         let table = table(&database)?;
         table.put(key, &row.0)?;
-        table.acknowledge()?;
+        database.acknowledge(table)?;
         Ok(CABINET_OK)
     })
 }
@@ -206,7 +205,7 @@ pub extern "C" fn cabinet_row_add(
         let database = call.handle("database", database)?.open()?;
         let table = table(&database)?;
         let is_stored = table.put_keep(key, &row.0)?;
-        table.acknowledge()?;
+        database.acknowledge(table)?;
         Ok(if is_stored { CABINET_OK } else { CABINET_EXISTS })
     })
 }
@@ -309,7 +308,7 @@ pub extern "C" fn cabinet_index_set(
             |index: &cabinet_rs::IndexDescription| index.column == column && index.kind == kind;
         if flags & CABINET_INDEX_REBUILD != 0 || !table.indices().iter().any(is_same) {
             table.set_index(column, IndexChange::Set(kind))?;
-            table.acknowledge()?;
+            database.acknowledge(table)?;
         }
         Ok(CABINET_OK)
     })
@@ -334,7 +333,7 @@ pub extern "C" fn cabinet_index_remove(
         let database = call.handle("database", database)?.open()?;
         let table = table(&database)?;
         table.set_index(column, IndexChange::Remove)?;
-        table.acknowledge()?;
+        database.acknowledge(table)?;
         Ok(CABINET_OK)
     })
 }

@@ -646,6 +646,32 @@ static int note_row(void *context, const char *key, size_t key_length, const cab
     return seen->calls == seen->stop_after;
 }
 
+/* Rows that are stored by a deferred handle need not be durable when the call returns. */
+static void deferred_rows(void) {
+    ERROR;
+    cabinet_database *table = open_in_folder("deferred.tct#durability=always");
+    cabinet_database *deferred = NULL;
+    cabinet_database *further = NULL;
+    OK(cabinet_handle(table, CABINET_DEFERRED, &deferred, &error));
+    OK(cabinet_handle(deferred, 0, &further, &error));
+    cabinet_database *handles[] = {deferred, further};
+    for (int i = 0; i < 2; i++) {
+        uint64_t appended = 0;
+        uint64_t durable = 0;
+        int waiting = 0;
+        for (int j = 0; j < 100; j++) {
+            put_person(handles[i], "key", "Ann", "34");
+            OK(cabinet_log_position(table, &appended, &durable, &error));
+            waiting += durable < appended;
+        }
+        CHECK(waiting > 0);
+        OK(cabinet_wait_durable(table, appended, &error));
+    }
+    cabinet_database_free(further);
+    cabinet_database_free(deferred);
+    cabinet_database_free(table);
+}
+
 static void tables(void) {
     ERROR;
     cabinet_database *table = open_in_folder("people.tct");
@@ -1086,6 +1112,7 @@ int main(int count, char **arguments) {
     movements_that_would_wait();
     duplicates_and_cursors();
     tables();
+    deferred_rows();
     the_whole();
     forks();
     killed_parents();

@@ -18,6 +18,9 @@
  * cabinet_free for values and paths. What the library lends (`const`) is valid as long as stated.
  * Using an object after it was freed is undefined.
  *
+ * MEMORY. If memory runs out, any call may end the process by abort. Only the copy that cabinet_get
+ * returns, and the caps of databases in memory, are sure to fail with CABINET_NO_MEMORY.
+ *
  * THREADS. All threads may use one cabinet_database at once, and close it while others use it.
  * Other objects (transactions too, as far as the order of their changes matters) are for one thread
  * at a time; no function has an affinity to a thread.
@@ -429,7 +432,8 @@
 #define CABINET_NO_SPACE -3
 
 /**
- * A database in memory uses all the memory that it may, or the process has none left.
+ * A database in memory uses all the memory that it may, or there is none for the copy that
+ * `cabinet_get` returns. If memory runs out elsewhere, the process may end by `abort`.
  */
 #define CABINET_NO_MEMORY -4
 
@@ -829,7 +833,7 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Creates an empty batch, which `cabinet_batch_free` frees. Returns NULL if there is no memory.
+ * Creates an empty batch, which `cabinet_batch_free` frees.
  */
 cabinet_batch *cabinet_batch_create(void);
 
@@ -1234,8 +1238,7 @@ cabinet_status cabinet_open_path(const char *path,
                                  cabinet_error **error);
 
 /**
- * Creates a query for all rows, which `cabinet_query_free` frees. Returns NULL if there is no
- * memory.
+ * Creates a query for all rows, which `cabinet_query_free` frees.
  */
 cabinet_query *cabinet_query_create(void);
 
@@ -1693,8 +1696,7 @@ cabinet_status cabinet_remove_duplicates(cabinet_database *database,
                                          cabinet_error **error);
 
 /**
- * Creates a row without columns, which `cabinet_row_free` frees. Returns NULL if there is no
- * memory.
+ * Creates a row without columns, which `cabinet_row_free` frees.
  */
 cabinet_row *cabinet_row_create(void);
 

@@ -11,7 +11,7 @@ use std::ffi::c_void;
 /// thread uses it at a time.
 pub struct cabinet_batch(Batch);
 
-/// Creates an empty batch, which `cabinet_batch_free` frees. Returns NULL if there is no memory.
+/// Creates an empty batch, which `cabinet_batch_free` frees.
 #[unsafe(no_mangle)]
 pub extern "C" fn cabinet_batch_create() -> *mut cabinet_batch {
     let mut batch = std::ptr::null_mut();

@@ -27,7 +27,8 @@ pub const CABINET_IO: i32 = -1;
 pub const CABINET_CORRUPTED: i32 = -2;
 /// The disk, or the cap of the database, is full. Reads still work.
 pub const CABINET_NO_SPACE: i32 = -3;
-/// A database in memory uses all the memory that it may, or the process has none left.
+/// A database in memory uses all the memory that it may, or there is none for the copy that
+/// `cabinet_get` returns. If memory runs out elsewhere, the process may end by `abort`.
 pub const CABINET_NO_MEMORY: i32 = -4;
 /// An earlier write or sync failed, so all later ones are refused. Reads still work.
 pub const CABINET_POISONED: i32 = -5;

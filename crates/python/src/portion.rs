@@ -289,8 +289,9 @@ fn step_back(
             return Ok(Position::Ended);
         }
         if last.as_deref() != Some(key) {
-            if portion.is_full() || Instant::now() >= deadline {
-                return Ok(last.map_or(Position::Last, Position::Before));
+            // Before the first key it would not know where it was, if the thread has slept so long.
+            if let Some(last) = last.take_if(|_| portion.is_full() || Instant::now() >= deadline) {
+                return Ok(Position::Before(last));
             }
             last = Some(key.to_vec());
         }

@@ -207,7 +207,11 @@ impl Operation<'_> {
     pub(crate) fn is_idempotent(&self) -> bool {
         match self {
             Self::Put(_) => true,
-            Self::Write(batch) => batch.expected().next().is_none(),
+            Self::Write(batch) => {
+                // It leaves the versions that it expects.
+                let is_changed = |key: &[u8]| batch.changes().any(|(changed, _)| changed == key);
+                !batch.expected().any(|(key, _)| is_changed(key))
+            }
             _ => self.is_repeatable(),
         }
     }

@@ -114,6 +114,85 @@ def test_a_commit_is_repeated_within_the_lock_of_the_cache(folder, monkeypatch):
     kill_server(tree)
 
 
+@pytest.mark.parametrize("is_within", [False, True])
+def test_a_commit_of_a_killed_process_is_not_done_later(folder, monkeypatch, is_within):
+    """The server gets it after the next process has begun or ended its own transaction."""
+    monkeypatch.setattr(cabinet._server, "IDLE_SECONDS", 60.0)
+    program = """if True:
+        import sys, cabinet
+        cache = cabinet.Cache(sys.argv[1], shared=True)
+        with cache.transact():
+            cache["a"] = 2
+            cache["new"] = 1
+            print("begun", flush=True)
+            sys.stdin.readline()
+    """
+    tree = folder / _cache_storage.TREE_NAME
+    with share(folder) as cache:
+        cache["a"] = 1
+    proxy = Proxy(tree)
+    proxy.start()
+    process = in_process(program, folder)
+    assert process.stdout.readline() == "begun\n"
+    proxy.loses = "later"
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    wait_until(lambda: not proxy.kept.empty())
+    process.kill()
+    process.communicate()
+    with share(folder) as cache:
+        with cache.transact():
+            cache["b"] = cache["a"] + len(cache)
+            if is_within:
+                assert b"ConflictError" in proxy.deliver()
+        if not is_within:
+            assert b"ConflictError" in proxy.deliver()
+        assert {key: cache[key] for key in cache} == {"a": 1, "b": 2} and len(cache) == 2
+        cache["c"] = 3
+        assert len(cache) == 3 and cache.check() == []
+    os.rename(proxy.real, proxy.socket)
+    kill_server(tree)
+
+
+def test_a_commit_that_an_exception_has_left_is_not_done_later(folder):
+    with share(folder) as cache:
+        cache["a"] = 1
+        storage, late = cache._storage, []
+        write = storage._write
+
+        def interrupt(changes):
+            late.append((changes, storage._mark_version))
+            raise KeyboardInterrupt
+
+        storage._write = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            cache["a"] = 2
+        storage._write = write
+        assert cache.incr("a") == 2
+        (changes, storage._mark_version), version = late[0], storage._mark_version
+        with pytest.raises(cabinet.ConflictError):
+            write(changes)
+        storage._mark_version = version
+        assert cache.incr("a") == 3 and len(cache) == 1 and cache.check() == []
+
+
+def test_one_process_alone_makes_others_read_again_and_their_commits_fail(folder):
+    """They have begun before, with a server that was killed."""
+    tree = folder / _cache_storage.TREE_NAME
+    with share(folder) as cache:
+        cache["a"] = 1
+        with pytest.raises(cabinet.ConflictError):
+            with cache.transact():
+                cache["b"] = cache["a"] + 1
+                kill_server(tree)
+                wait_until(lambda: server_of(tree) is None)
+                with cabinet.Cache(folder) as alone:
+                    alone["c"] = 3
+        assert len(cache) == 2 and cache["c"] == 3 and "b" not in cache
+        cache["b"] = 2
+        assert len(cache) == 3 and cache.check() == []
+
+
 def test_a_file_stays_if_it_is_not_known_whether_its_row_was_stored(folder, monkeypatch):
     with share(folder) as cache:
         write = cache._storage._write
@@ -162,6 +241,10 @@ def test_files_of_values_of_others_are_none_without_a_row(folder):
         assert os.path.exists(folder / stored[2])
 
 
+def lock_of(folder):
+    return folder / _cache_storage.TREE_NAME / _cache_storage.LOCK_NAME
+
+
 OTHER = """if True:
     import sys
     from cabinet._cache_processes import Processes
@@ -185,7 +268,7 @@ def test_children_of_forks_open_the_cache_again(folder):
             cache["c"] = 3
             in_child(lambda: None)
             # The child did not release the lock of its parent.
-            assert in_process(OTHER, folder / _cache_storage.TREE_NAME).wait() == 0
+            assert in_process(OTHER, lock_of(folder)).wait() == 0
         assert len(cache) == 3 and cache.check() == []
 
 

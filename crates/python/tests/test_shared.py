@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pathlib
+import queue
 import signal
 import socket
 import subprocess
@@ -433,7 +434,7 @@ def test_ctrl_c_ends_a_wait(path):
 
 
 class Proxy(threading.Thread):
-    """Takes the place of a server, and may lose a request or its reply."""
+    """Takes the place of a server, and may lose a request or its reply, or keep the request."""
 
     def __init__(self, path):
         super().__init__(daemon=True)
@@ -443,12 +444,20 @@ class Proxy(threading.Thread):
         self.listener.bind(self.socket)
         self.listener.listen()
         #: What the next request loses: "request" or "reply", or that and the server with "server".
+        #: With "later", `deliver` sends it.
         self.loses = None
+        self.kept = queue.Queue()
 
     @staticmethod
     def frame(connection):
         length = connection.recv(4, socket.MSG_WAITALL)
         return length + connection.recv(int.from_bytes(length, "little"), socket.MSG_WAITALL)
+
+    def deliver(self):
+        server, request = self.kept.get(timeout=LIMIT)
+        with server:
+            server.sendall(request)
+            return self.frame(server)
 
     def run(self):
         while True:
@@ -458,6 +467,11 @@ class Proxy(threading.Thread):
                 while request := self.frame(client):
                     loses, self.loses = self.loses, None
                     if loses == "request":
+                        break
+                    if loses == "later":
+                        self.kept.put((server.dup(), request))
+                        # Until the process is killed.
+                        client.recv(1)
                         break
                     server.sendall(request)
                     reply = self.frame(server)

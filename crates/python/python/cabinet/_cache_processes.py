@@ -1,36 +1,41 @@
-"""Locks of a cache among processes.
+"""Locks of a cache among processes, and the number of its last change.
 
 They are those of one file, by ranges of it, which a process that is killed loses, and which the
 child of a fork does not have: byte 0 is locked by the process that changes the cache, and byte 1 by
 all that have it open, so that the first one knows that it is alone. They do not depend on the
 server of the tree: a transaction goes on if that is killed.
+
+The file has two little-endian numbers of 8 bytes: that of the last change, which begins at any
+number, and 1 while a change is being committed. It stays 1 if the process does not learn whether
+the change was done, or is killed. An empty file stands for that, too.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import random
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-#: Name of the file in the folder of the tree.
-FILE_NAME = "cache.lock"
 
 #: Pauses between two tries to lock, in seconds.
 PAUSE_MIN, PAUSE_MAX = 20e-6, 0.002
 
 _CHANGES, _USE = 0, 1
 
+_STATE = struct.Struct("<QQ")
+
 
 class Processes:
     """The locks of one process, whose threads exclude each other by themselves."""
 
-    def __init__(self, folder: str) -> None:
-        path = os.path.join(folder, FILE_NAME)
+    def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._depth = 0
+        self._change = 0
 
     def _try_lock(self, byte: int, operation: int) -> bool:
         try:
@@ -68,6 +73,41 @@ class Processes:
             yield
         finally:
             self.release()
+
+    def last_change(self) -> tuple[int, bool]:
+        """Returns the number of the last change, and whether no later one has begun."""
+        state = b"" if self._file < 0 else os.pread(self._file, _STATE.size, 0)
+        if len(state) < _STATE.size:
+            return 0, False
+        self._change, is_begun = _STATE.unpack(state)
+        return self._change, not is_begun
+
+    def begin_change(self) -> None:
+        """Notes that a change is being committed, after `last_change` and with the lock."""
+        self._write_state(self._change, True)
+
+    def end_change(self) -> int:
+        """Notes that the change was done. Returns its number."""
+        self._change += 1
+        self._write_state(self._change, False)
+        return self._change
+
+    def end_unknown_change(self) -> int:
+        """Notes that a change has ended, whether it was done or not. Returns a new number."""
+        self._change = int.from_bytes(os.urandom(_STATE.size // 2), "little") >> 1
+        self._write_state(self._change, False)
+        return self._change
+
+    def _write_state(self, change: int, is_begun: bool) -> None:
+        if self._file < 0:
+            return
+        try:
+            os.pwrite(self._file, _STATE.pack(change, is_begun), 0)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            # Each process replaces the mark, and reads again.
+            os.ftruncate(self._file, 0)
 
     def enter(self) -> bool:
         """Notes that this process has the cache open. Returns whether no other one has."""

@@ -15,12 +15,16 @@ are big-endian, so that they sort):
     s NAME           setting, as JSON
     w                present while a process has the cache open
     x                present while the order of eviction is being rebuilt
-    v                mark of the last change, in a cache that processes share
+    v                mark that each change of a cache that processes share leaves as it is
 
 One lock orders the changes of a process, and those of several processes are ordered by another one
 (see `_cache_processes`). Reads take no lock. If processes share the cache, a transaction begins
-with a look at the mark of the last change. If another process has made that, what this one has in
+with a look at the number of the last change. If another process has made that, what this one has in
 memory of the cache is read again.
+
+A process may be killed within a commit, which the server may then do later than the lock is
+released. So a commit expects the version of the mark `v`, and a process that finds that another one
+has not ended its commit replaces the mark before it reads: the commit is done by then, or fails.
 """
 
 from __future__ import annotations
@@ -46,6 +50,9 @@ from . import _cabinet, _errors
 
 #: Name of the tree in the folder of a cache.
 TREE_NAME = "cache.tcb"
+
+#: Name of the file in the folder of the tree that processes lock which share the cache.
+LOCK_NAME = "cache.lock"
 
 #: Ranks of the eviction policies: the row with the lowest one is evicted first.
 POLICIES: dict[str, Optional[str]] = {
@@ -90,7 +97,7 @@ FOLDER_NAME = re.compile(r"[0-9a-f]{2}(/[0-9a-f]{2})?")
 
 ENTRY_ROW, ENTRY_ORDER, ENTRY_EXPIRY, ENTRY_TAG = b"k", b"r", b"e", b"t"
 ENTRY_RANK, ENTRY_RERANK, ENTRY_FILE = b"o", b"u", b"f"
-_COUNTS_KEY, _SETTING, _IN_USE, _REBUILDING, _CHANGE = b"c", b"s", b"w", b"x", b"v"
+_COUNTS_KEY, _SETTING, _IN_USE, _REBUILDING, _MARK = b"c", b"s", b"w", b"x", b"v"
 
 #: Kinds of keys and of the parts of a row.
 _NONE, _INT, _FLOAT, _STR, _BYTES = range(5)
@@ -423,10 +430,10 @@ class Storage:
         self.shared = bool(options.get("shared"))
         #: Locks among the processes that share it and change it.
         self.processes: Optional[Any] = None
-        #: Mark of the last change that is in memory, and those of this process so far.
-        self._change: Optional[bytes] = None
-        self._changes = 0
-        self._own_mark = os.urandom(12)
+        #: Number of the last change that is in memory.
+        self._change: Optional[int] = None
+        #: Version of the mark that commits expect; 0 without one.
+        self._mark_version = 0
         self._is_peeking = False
         #: Whether the next change has to store the mark of use.
         self._is_mark_due = False
@@ -456,12 +463,19 @@ class Storage:
         path = os.path.join(directory, TREE_NAME)
         self.store = _cabinet.Store(path, **options)
         try:
-            if not self.shared or self.read_only:
+            if self.read_only:
+                self._load(defaults, True)
+            elif not self.shared:
+                lock = os.path.join(path, LOCK_NAME)
+                if os.path.exists(lock):
+                    # A process that shared it before, with a server that was killed, may go on.
+                    os.truncate(lock, 0)
+                    self._replace_mark()
                 self._load(defaults, True)
             else:
                 from ._cache_processes import Processes
 
-                self.processes = Processes(path)
+                self.processes = Processes(os.path.join(path, LOCK_NAME))
                 # It changes the tree with the lock of all processes.
                 self.store._repeat_changes()
                 if not self.processes.acquire(OPEN_SECONDS):
@@ -508,6 +522,9 @@ class Storage:
         else:
             self._stored = _COUNTS.unpack(data)
             self.count, self.volume, self.hits, self.misses = self._stored
+        if self.shared:
+            mark = self.store.meta(_MARK)
+            self._mark_version = 0 if mark is None else mark.version
         last = self.edge(ENTRY_ORDER, after(ENTRY_ORDER), True)
         self.next_rowid = 1 if last is None else _ROWID.unpack(last[0][1:])[0] + 1
         self.first_expiry = -_INFINITY
@@ -591,7 +608,7 @@ class Storage:
         if self.processes is not None and not self.processes.acquire(timeout):
             raise Timeout(f"another process has held the cache for {timeout} seconds")
         try:
-            self._catch_up()
+            self._catch_up(True)
         except BaseException:
             if self.processes is not None:
                 self.processes.release()
@@ -603,13 +620,18 @@ class Storage:
         self._before = self.count, self.volume, self.next_rowid
         self.pending = {}
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, is_locked: bool) -> None:
         """Reads again what is in memory, if another process has changed the cache since."""
         if not self.shared or self.store.closed:
             return
-        change = self.store.get(_CHANGE)
-        if change == self._change and change is not None:
-            return
+        change = None
+        if self.processes is not None:
+            change, is_ended = self.processes.last_change()
+            if is_locked and not is_ended:
+                self._replace_mark()
+                change = self.processes.end_unknown_change()
+            if change == self._change:
+                return
         hits, misses = (0, 0) if self._stored is None else self._stored[2:]
         # Those of this process that are not stored yet.
         hits, misses = self.hits - hits, self.misses - misses
@@ -619,6 +641,16 @@ class Storage:
         self.misses += misses
         self._change = change
 
+    def _replace_mark(self) -> None:
+        """Makes the commit fail that a process has begun, unless it is done already."""
+        try:
+            self.store.put(_MARK, os.urandom(16))
+        except _errors.NoSpaceError:
+            # The commit of another one that expects no mark, on a full disk, only removes.
+            batch = _cabinet.Batch(self.store)
+            batch.remove(_MARK)
+            batch.write()
+
     def current(self) -> Storage:
         """Returns itself, with counts and settings as other processes have left them.
 
@@ -627,7 +659,7 @@ class Storage:
         if self.shared and self.lock.acquire(blocking=False):
             try:
                 if self.depth == 0:
-                    self._catch_up()
+                    self._catch_up(False)
             finally:
                 self.lock.release()
         return self
@@ -665,17 +697,17 @@ class Storage:
                     self._put_counts()
                 if self._is_mark_due:
                     pending[_IN_USE] = b""
-                if self.shared:
-                    self._changes += 1
-                    pending[_CHANGE] = self._own_mark + _ROWID.pack(self._changes)
+                if self.processes is not None:
+                    self.processes.begin_change()
                 try:
                     self._write(pending)
                 except _errors.NoSpaceError:
                     if not self._leave_removals(pending):
                         raise
                     self._write(pending)
+                if self.processes is not None:
+                    self._change = self.processes.end_change()
                 self._is_mark_due &= _IN_USE not in pending
-                self._change = pending.get(_CHANGE)
                 data = pending.get(_COUNTS_KEY, _NO_COUNTS)
                 if data is None:
                     self._stored = None
@@ -700,10 +732,12 @@ class Storage:
         self._end(self._files_left)
 
     def _write(self, changes: dict[bytes, Any]) -> None:
-        if None not in changes.values():
+        if not self.shared and None not in changes.values():
             self.store.put_many(changes)
             return
         batch = _cabinet.Batch(self.store)
+        if self.shared:
+            batch.expect(_MARK, self._mark_version)
         for key, value in changes.items():
             if value is None:
                 batch.remove(key)
@@ -718,14 +752,11 @@ class Storage:
         Returns False, and changes nothing, if they do more than that. The counts are removed too:
         they are counted again by the next opening, unless a later change stores them.
         """
-        own = (_COUNTS_KEY, _IN_USE, _CHANGE)
+        own = (_COUNTS_KEY, _IN_USE)
         if any(value is not None and key not in own for key, value in changes.items()):
             return False
         changes.pop(_IN_USE, None)
         changes[_COUNTS_KEY] = None
-        if _CHANGE in changes:
-            # Without a mark, all processes read again.
-            changes[_CHANGE] = None
         return any(value is None and key not in own for key, value in changes.items())
 
     def roll_back(self) -> None:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from test_fork import in_child
-from test_shared import KILL_SECONDS, PROCESSES, SECONDS, Proxy, in_process, kill_server
+from test_shared import KILL_SECONDS, LIMIT, PROCESSES, SECONDS, Proxy, in_process, kill_server
 from test_shared import server_of, wait_until
 
 import cabinet
@@ -270,6 +270,40 @@ def test_children_of_forks_open_the_cache_again(folder):
             # The child did not release the lock of its parent.
             assert in_process(OTHER, lock_of(folder)).wait() == 0
         assert len(cache) == 3 and cache.check() == []
+
+
+def test_a_copy_of_the_folder_by_the_process_itself_releases_no_lock(folder, tmp_path):
+    with share(folder) as cache, cache.transact():
+        cache["a"] = 1
+        with open(lock_of(folder), "rb") as lock:
+            lock.read()
+        assert in_process(OTHER, lock_of(folder)).wait() == 0
+
+
+PARENT = """if True:
+    import os, sys, time
+    import cabinet
+    cache = cabinet.Cache(sys.argv[1], shared=True)
+    with cache.transact():
+        cache["a"] = 1
+        child = os.fork()
+        if child == 0:
+            os.closerange(0, 3)
+            time.sleep(600)
+        print(child, flush=True)
+        os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_child_does_not_hold_the_locks_of_a_killed_parent(folder):
+    parent = in_process(PARENT, folder)
+    child = int(parent.communicate()[0])
+    try:
+        with share(folder, timeout=LIMIT) as cache:
+            cache.set("b", 2)
+            assert list(cache) == ["b"] and cache._storage.is_alone()
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 def test_hits_and_misses_of_processes_are_added(folder):

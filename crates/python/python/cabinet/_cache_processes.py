@@ -1,9 +1,12 @@
 """Locks of a cache among processes, and the number of its last change.
 
-They are those of one file, by ranges of it, which a process that is killed loses, and which the
-child of a fork does not have: byte 0 is locked by the process that changes the cache, and byte 1 by
-all that have it open, so that the first one knows that it is alone. They do not depend on the
-server of the tree: a transaction goes on if that is killed.
+They are those of one file, by ranges of it: byte 0 is locked by the process that changes the cache,
+and byte 1 by all that have it open, so that the first one knows that it is alone. They do not
+depend on the server of the tree: a transaction goes on if that is killed.
+
+They belong to the description of the open file, and not to the process: another descriptor of the
+file may be closed, as a copy of the folder does. A process that is killed loses them, unless the
+child of a fork has its descriptor. So a child closes it, which releases no lock of the parent.
 
 The file has two little-endian numbers of 8 bytes: that of the last change, which begins at any
 number, and 1 while a change is being committed. It stays 1 if the process does not learn whether
@@ -17,6 +20,7 @@ import fcntl
 import os
 import random
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,20 +30,49 @@ PAUSE_MIN, PAUSE_MAX = 20e-6, 0.002
 
 _CHANGES, _USE = 0, 1
 
+#: Command of `fcntl`, which has its name in Python since 3.9.
+_SET_LOCK: int = getattr(fcntl, "F_OFD_SETLK", 37)
+
+#: Type of the lock, from where its first byte is counted, this byte, bytes, process (none).
+_LOCK = struct.Struct("@hhqqi4x")
+
 _STATE = struct.Struct("<QQ")
+
+
+#: Descriptors of this process, and the lock by which a fork waits until one that is opened is there.
+_files: set[int] = set()
+_files_lock = threading.RLock()
+
+
+def _after_fork_in_child() -> None:
+    for file in _files:
+        os.close(file)
+    _files.clear()
+    _files_lock.release()
+
+
+os.register_at_fork(
+    before=_files_lock.acquire,
+    after_in_parent=_files_lock.release,
+    after_in_child=_after_fork_in_child,
+)
 
 
 class Processes:
     """The locks of one process, whose threads exclude each other by themselves."""
 
     def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._process = os.getpid()
+        with _files_lock:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            _files.add(self._file)
         self._depth = 0
         self._change = 0
 
-    def _try_lock(self, byte: int, operation: int) -> bool:
+    def _lock(self, byte: int, kind: int) -> bool:
+        """Locks a byte, or unlocks it. Returns False if another process has locked it."""
         try:
-            fcntl.lockf(self._file, operation | fcntl.LOCK_NB, 1, byte)
+            fcntl.fcntl(self._file, _SET_LOCK, _LOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
         except (BlockingIOError, PermissionError):
             return False
         return True
@@ -52,7 +85,7 @@ class Processes:
         """
         end = time.monotonic() + timeout
         pause = PAUSE_MIN
-        while self._depth == 0 and self._file >= 0 and not self._try_lock(_CHANGES, fcntl.LOCK_EX):
+        while self._depth == 0 and self._file >= 0 and not self._lock(_CHANGES, fcntl.F_WRLCK):
             if 0 <= timeout and end < time.monotonic():
                 return False
             time.sleep(pause * random.uniform(0.5, 1))
@@ -63,7 +96,7 @@ class Processes:
     def release(self) -> None:
         self._depth -= 1
         if self._depth == 0 and self._file >= 0:
-            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _CHANGES)
+            self._lock(_CHANGES, fcntl.F_UNLCK)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -116,17 +149,19 @@ class Processes:
     def leave(self) -> bool:
         """Notes that this process closes the cache. Returns whether no other one has it open."""
         is_alone = self.is_alone()
-        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _USE)
+        self._lock(_USE, fcntl.F_UNLCK)
         return is_alone
 
     def is_alone(self) -> bool:
         """Returns whether no other process has the cache open."""
-        is_alone = self._try_lock(_USE, fcntl.LOCK_EX)
-        fcntl.lockf(self._file, fcntl.LOCK_SH, 1, _USE)
+        is_alone = self._lock(_USE, fcntl.F_WRLCK)
+        self._lock(_USE, fcntl.F_RDLCK)
         return is_alone
 
     def close(self) -> None:
-        """Releases all locks."""
-        if self._file >= 0:
-            os.close(self._file)
+        """Releases all locks. In the child of a fork there are none."""
+        with _files_lock:
+            if self._file in _files and self._process == os.getpid():
+                _files.remove(self._file)
+                os.close(self._file)
             self._file = -1

@@ -6,12 +6,16 @@ Operations are tuples of literals: the name of a method, its arguments, and thos
 import ast
 import contextlib
 import copy
+import os
 import random
+import signal
 import sys
 import time
+from unittest import mock
 
 import cabinet
 import cabinet._server
+from cabinet._cache_processes import Processes
 from cabinet.cache import EmptyDirWarning, UnknownFileWarning
 
 #: Settings of the caches. Nothing is culled by changes, so that the time does not matter.
@@ -166,19 +170,33 @@ def apply(cache, operation):
     return list(result) if name == "iterkeys" else result
 
 
+#: Steps of a change at which a process may end: before and after it is done, and before others may
+#: change something.
+STEPS = ["begin_change", "end_change", "release"]
+
+
 def work():
-    """Does the operations of the standard input, on the cache of a folder each."""
+    """Does the operations of the standard input, on the cache of a folder each.
+
+    With a step, the process is killed when an operation comes there.
+    """
     cabinet._server.IDLE_SECONDS = 5.0
     folder = cache = None
     for line in sys.stdin:
-        name, operation = ast.literal_eval(line)
+        name, operation, step = ast.literal_eval(line)
         if name != folder:
             if cache is not None:
                 cache.close()
             folder, cache = name, cabinet.Cache(name, shared=True, **SETTINGS)
-        print(repr(apply(cache, operation)), flush=True)
+        with mock.patch.object(Processes, step, die) if step else contextlib.nullcontext():
+            result = apply(cache, operation)
+        print(repr(result), flush=True)
     if cache is not None:
         cache.close()
+
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def race(folder, name, seconds):

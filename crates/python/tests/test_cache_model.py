@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 
-from cache_model import EXPIRED, SETTINGS, Model, apply
+from cache_model import EXPIRED, SETTINGS, STEPS, Model, apply
 from test_shared import KILL_SECONDS, PROCESSES, SECONDS, in_process, server_of
 
 import cabinet
@@ -25,8 +25,8 @@ WORKERS = 3
 #: Seconds after the beginning of an operation in which something is killed.
 KILL_WITHIN = 0.003
 
-#: Operations that may be done in part: what has expired is removed first.
-IN_PARTS = ["pull", "peek", "peekitem", "cull"]
+#: Changes in one transaction each.
+WHOLE = ["set", "add", "incr", "touch", "pop", "delete", "push", "evict", "expire", "transact"]
 
 KEYS = [f"k{number}" for number in range(8)]
 NUMBERS = ["n1", "n2"]
@@ -81,8 +81,8 @@ class Worker:
     def __init__(self):
         self.process = in_process("import cache_model; cache_model.work()")
 
-    def begin(self, folder, operation):
-        self.process.stdin.write(repr((str(folder), operation)) + "\n")
+    def begin(self, folder, operation, step=None):
+        self.process.stdin.write(repr((str(folder), operation, step)) + "\n")
         self.process.stdin.flush()
 
     def result(self):
@@ -126,8 +126,8 @@ def run_history(chance, folder, workers):
     for _ in range(OPERATIONS):
         place = chance.randrange(len(workers))
         operation = random_operation(chance)
-        killed = chance.choices(["none", "server", "worker"], [20, 3, 1])[0]
-        if killed == "worker" and operation[0] in IN_PARTS:
+        killed = chance.choices(["none", "server", "worker"], [50, 2, 8])[0]
+        if killed == "worker" and operation[0] not in WHOLE:
             killed = "none"
         moment = chance.uniform(0, KILL_WITHIN) if chance.random() < 0.8 else 0
         before = apply(model, ("all", (), {}))
@@ -135,8 +135,9 @@ def run_history(chance, folder, workers):
         killer = None
         if killed == "server" and tree.exists():
             killer = Killer(moment, server_of(tree))
-        workers[place].begin(folder, operation)
-        if killed == "worker":
+        step = chance.choice([*STEPS, None]) if killed == "worker" else None
+        workers[place].begin(folder, operation, step)
+        if killed == "worker" and step is None:
             killer = Killer(moment, workers[place].process.pid)
         found = workers[place].result()
         if killer is not None:

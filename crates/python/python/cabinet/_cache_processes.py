@@ -22,6 +22,7 @@ import random
 import struct
 import threading
 import time
+from typing import Optional
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -107,13 +108,13 @@ class Processes:
         finally:
             self.release()
 
-    def last_change(self) -> tuple[int, bool]:
-        """Returns the number of the last change, and whether no later one has begun."""
+    def last_change(self) -> Optional[int]:
+        """Returns the number of the last change; None if a later one has begun."""
         state = b"" if self._file < 0 else os.pread(self._file, _STATE.size, 0)
         if len(state) < _STATE.size:
-            return 0, False
+            return None
         self._change, is_begun = _STATE.unpack(state)
-        return self._change, not is_begun
+        return None if is_begun else self._change
 
     def begin_change(self) -> None:
         """Notes that a change is being committed, after `last_change` and with the lock."""

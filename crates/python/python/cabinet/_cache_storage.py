@@ -624,14 +624,12 @@ class Storage:
         """Reads again what is in memory, if another process has changed the cache since."""
         if not self.shared or self.store.closed:
             return
-        change = None
-        if self.processes is not None:
-            change, is_ended = self.processes.last_change()
-            if is_locked and not is_ended:
-                self._replace_mark()
-                change = self.processes.end_unknown_change()
-            if change == self._change:
-                return
+        change = None if self.processes is None else self.processes.last_change()
+        if change is None and self.processes is not None and is_locked:
+            self._replace_mark()
+            change = self.processes.end_unknown_change()
+        if change is not None and change == self._change:
+            return
         hits, misses = (0, 0) if self._stored is None else self._stored[2:]
         # Those of this process that are not stored yet.
         hits, misses = self.hits - hits, self.misses - misses

@@ -7,6 +7,7 @@ mod buffer;
 mod bytes;
 mod client;
 mod codec;
+mod context;
 mod cursor;
 mod errors;
 mod expiry;
@@ -34,6 +35,8 @@ use pyo3::prelude::*;
 mod _cabinet {
     #[pymodule_export]
     use crate::batch::Batch;
+    #[pymodule_export]
+    use crate::context::Context;
     #[pymodule_export]
     use crate::cursor::Cursor;
     #[pymodule_export]

@@ -19,6 +19,7 @@ from unittest import mock
 import cabinet
 import pytest
 from cabinet import _cache_storage
+from cabinet._cache_processes import Processes
 from cabinet.cache import ENOVAL, Cache, EmptyDirWarning, FanoutCache, Timeout, UnknownFileWarning
 from cabinet.persistent import Deque, Index
 
@@ -828,20 +829,13 @@ def test_settings_are_rolled_back(cache):
 def test_an_interrupted_commit_leaves_one_state(cache):
     cache["old"] = LARGE
 
-    class Interrupted:
-        """A store whose write is interrupted after it was made."""
+    write = cache._storage._write
 
-        def __init__(self, store):
-            self.store = store
+    def interrupt(changes):
+        write(changes)
+        raise KeyboardInterrupt
 
-        def __getattr__(self, name):
-            return getattr(self.store, name)
-
-        def put_many(self, changes):
-            self.store.put_many(changes)
-            raise KeyboardInterrupt
-
-    with mock.patch.object(cache._storage, "store", Interrupted(cache._storage.store)):
+    with mock.patch.object(cache._storage, "_write", interrupt):
         with pytest.raises(KeyboardInterrupt):
             cache["new"] = LARGE
     assert cache["old"] == cache["new"] == LARGE and len(cache) == 2
@@ -1141,6 +1135,65 @@ def test_a_program_ends_beside_a_transaction_of_a_daemon(tmp_path):
     assert time.monotonic() - start < 8
     with Cache(tmp_path) as cache:
         assert len(cache) == 0 and texts(cache.check()) == []
+
+
+# Handlers of signals.
+
+
+class Interruption:
+    """Raises KeyboardInterrupt at a step of a transaction, as the handler of a signal may."""
+
+    FUNCTIONS = {"enter", "leave", "commit", "abandon", "roll_back", "acquire", "release", "_lock"}
+    FUNCTIONS |= {"_write", "_end", "_catch_up", "begin_change", "end_change", "last_change"}
+
+    def __init__(self, step):
+        self.steps_left = step
+
+    def trace(self, frame, event, _):
+        module = os.path.basename(frame.f_code.co_filename)
+        if frame.f_code.co_name not in self.FUNCTIONS or not module.startswith("_cache_"):
+            return None
+        frame.f_trace_opcodes = True
+        self.steps_left -= 1
+        if self.steps_left == 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return self.trace
+
+
+def test_an_interrupted_transaction_keeps_no_lock(tmp_path):
+    cache = Cache(tmp_path, cull_limit=0)
+    storage, number, step = cache._storage, 0, 0
+    cache["n"] = 0
+    is_interrupted = True
+    while is_interrupted:
+        step += 1
+        interruption = Interruption(step)
+        sys.settrace(interruption.trace)
+        try:
+            with cache.transact():
+                cache.set("n", number + 1)
+                cache.set(number, b"x" * 100_000)
+            is_interrupted = False
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        assert storage.depth == 0 and storage.pending is None and storage.owner is None
+        assert not storage.lock._is_owned()
+        if storage.shared:
+            other = Processes(os.path.join(tmp_path, "cache.tcb", "cache.lock"))
+            assert other.acquire(0), step
+            other.close()
+        is_done = cache["n"] == number + 1
+        assert (number in cache) == is_done and len(cache) == number + 1 + is_done
+        assert is_done or is_interrupted
+        number += is_done
+    assert step > 100 and number > 1
+    # Files of what was not stored may be left.
+    left = UnknownFileWarning, EmptyDirWarning
+    assert [found for found in cache.check() if found.category not in left] == []
+    cache.close()
 
 
 # Full disks.

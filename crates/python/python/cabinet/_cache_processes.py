@@ -23,8 +23,6 @@ import struct
 import threading
 import time
 from typing import Optional
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 #: Pauses between two tries to lock, in seconds.
 PAUSE_MIN, PAUSE_MAX = 20e-6, 0.002
@@ -67,7 +65,6 @@ class Processes:
         with _files_lock:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             _files.add(self._file)
-        self._depth = 0
         self._change = 0
 
     def _lock(self, byte: int, kind: int) -> bool:
@@ -81,32 +78,21 @@ class Processes:
     def acquire(self, timeout: float) -> bool:
         """Waits for the changes of others, for ever if the timeout is negative.
 
-        Returns whether it has the lock, which it may take several times. A closed cache has nothing
-        to lock.
+        Returns whether it has the lock. It may have had it before. A closed cache has none.
         """
         end = time.monotonic() + timeout
         pause = PAUSE_MIN
-        while self._depth == 0 and self._file >= 0 and not self._lock(_CHANGES, fcntl.F_WRLCK):
+        while self._file >= 0 and not self._lock(_CHANGES, fcntl.F_WRLCK):
             if 0 <= timeout and end < time.monotonic():
                 return False
             time.sleep(pause * random.uniform(0.5, 1))
             pause = min(pause * 2, PAUSE_MAX)
-        self._depth += 1
         return True
 
     def release(self) -> None:
-        self._depth -= 1
-        if self._depth == 0 and self._file >= 0:
+        """Releases the lock, if the process has it."""
+        if self._file >= 0:
             self._lock(_CHANGES, fcntl.F_UNLCK)
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Returns a context in which no other process changes the cache."""
-        self.acquire(-1)
-        try:
-            yield
-        finally:
-            self.release()
 
     def last_change(self) -> Optional[int]:
         """Returns the number of the last change; None if a later one has begun."""

@@ -41,10 +41,10 @@ import re
 import struct
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from threading import get_ident
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, NoReturn, Optional, Union
 
 from . import _cabinet, _errors
 
@@ -377,45 +377,6 @@ def _entries(
     return entries
 
 
-class _Transaction:
-    """Changes of this thread, as a context. Within another one it is a part of that."""
-
-    __slots__ = ("storage", "timeout")
-
-    def __init__(self, storage: Storage, timeout: float) -> None:
-        self.storage = storage
-        self.timeout = timeout
-
-    def __enter__(self) -> Storage:
-        storage = self.storage
-        if not storage.lock.acquire(timeout=self.timeout):
-            raise Timeout(f"another thread has held the cache for {self.timeout} seconds")
-        if storage.depth == 0:
-            try:
-                storage.begin(self.timeout)
-            except BaseException:
-                storage.lock.release()
-                raise
-        storage.depth += 1
-        return storage
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        storage = self.storage
-        try:
-            if storage.depth == 1:
-                if kind is None:
-                    storage.commit()
-                else:
-                    storage.roll_back()
-        finally:
-            storage.depth -= 1
-            if storage.depth == 0 and storage.processes is not None:
-                storage.processes.release()
-            storage.lock.release()
-            if storage.is_unused:
-                _close_if_unused(storage)
-
-
 class Storage:
     """Open tree of a cache, and the changes of it. `Cache` objects of one folder share it.
 
@@ -430,6 +391,8 @@ class Storage:
         self.shared = bool(options.get("shared"))
         #: Locks among the processes that share it and change it.
         self.processes: Optional[Any] = None
+        #: Whether it keeps the lock between transactions.
+        self._is_held = False
         #: Number of the last change that is in memory.
         self._change: Optional[int] = None
         #: Version of the mark that commits expect; 0 without one.
@@ -478,12 +441,8 @@ class Storage:
                 self.processes = Processes(os.path.join(path, LOCK_NAME))
                 # It changes the tree with the lock of all processes.
                 self.store._repeat_changes()
-                if not self.processes.acquire(OPEN_SECONDS):
-                    raise Timeout(f"another process has held the cache for {OPEN_SECONDS} seconds")
-                try:
+                with self._held(OPEN_SECONDS):
                     self._load(defaults, self.processes.enter())
-                finally:
-                    self.processes.release()
         except BaseException:
             self._close_store()
             raise
@@ -600,25 +559,52 @@ class Storage:
 
     # Transactions.
 
-    def transaction(self, timeout: float) -> _Transaction:
+    def transaction(self, timeout: float) -> _cabinet.Context:
         """Returns a context of a transaction, which waits `timeout` seconds, or for ever if -1."""
-        return _Transaction(self, timeout)
+        return _cabinet.Context(self, timeout)
 
-    def begin(self, timeout: float) -> None:
-        if self.processes is not None and not self.processes.acquire(timeout):
-            raise Timeout(f"another process has held the cache for {timeout} seconds")
-        try:
+    # What the context calls, with the lock above.
+
+    def _storage_to_use(self, closed: Optional[Storage]) -> Storage:
+        return self
+
+    def time_out(self, timeout: float) -> NoReturn:
+        raise Timeout(f"another thread has held the cache for {timeout} seconds")
+
+    def enter(self, timeout: float) -> None:
+        """Begins a transaction, or a part of one."""
+        if self.depth == 0:
+            self._acquire(timeout)
             self._catch_up(True)
-        except BaseException:
-            if self.processes is not None:
+            self._pending_keys = None
+            self._files_written = []
+            self._files_left = []
+            self._before = self.count, self.volume, self.next_rowid
+            self.pending = {}
+            self.owner = get_ident()
+        self.depth += 1
+
+    def leave(self, is_done: bool) -> None:
+        """Ends what `enter` has begun: commits the changes, or discards them."""
+        if self.depth == 1:
+            if is_done:
+                self.commit()
+            else:
+                self.roll_back()
+        self.abandon(self.depth - 1)
+
+    def abandon(self, depth: int) -> None:
+        """Ends what is within a number of transactions, wherever the handler of a signal was."""
+        if depth == 0:
+            if self.pending is not None:
+                self.roll_back()
+            if self.processes is not None and not self._is_held:
                 self.processes.release()
-            raise
-        self.owner = get_ident()
-        self._pending_keys = None
-        self._files_written = []
-        self._files_left = []
-        self._before = self.count, self.volume, self.next_rowid
-        self.pending = {}
+        self.depth = depth
+
+    def end_use(self) -> None:
+        """Closes it if nothing uses it any more."""
+        _close_if_unused(self)
 
     def _catch_up(self, is_locked: bool) -> None:
         """Reads again what is in memory, if another process has changed the cache since."""
@@ -689,6 +675,9 @@ class Storage:
             self.roll_back()
             return
         pending = self.pending
+        # From here on, `abandon` leaves the files.
+        files, self._files_written = self._files_written, []
+        is_written = False
         try:
             if pending:
                 if self._stored is None or self._stored[:2] != (self.count, self.volume):
@@ -711,8 +700,12 @@ class Storage:
                     self._stored = None
                 elif data is not _NO_COUNTS:
                     self._stored = _COUNTS.unpack(data)
+            is_written = True
+            self._end(self._files_left)
         except BaseException as error:
-            if isinstance(error, Exception) and not isinstance(error, _errors.OutcomeUnknownError):
+            is_raised = not isinstance(error, Exception)
+            if not (is_written or is_raised or isinstance(error, _errors.OutcomeUnknownError)):
+                self._files_written = files
                 self.roll_back()
                 raise
             # The handler of a signal has raised it, before the write or after it, or the server
@@ -727,7 +720,6 @@ class Storage:
                 if not self.shared:
                     raise
             raise
-        self._end(self._files_left)
 
     def _write(self, changes: dict[bytes, Any]) -> None:
         if not self.shared and None not in changes.values():
@@ -768,8 +760,8 @@ class Storage:
         self._end(self._files_written)
 
     def _end(self, files: Iterable[str]) -> None:
-        self.pending = self._pending_keys = self._settings_before = self.owner = None
-        self._edges_before = None
+        self.owner = self._pending_keys = self._settings_before = self._edges_before = None
+        self.pending = None
         for path in files:
             self.remove_file(path)
 
@@ -997,7 +989,7 @@ class Storage:
 
     def set_policy(self, policy: str) -> None:
         """Sets the eviction policy, and ranks the rows by it, in several transactions."""
-        with self.in_use(), self.lock, self._held():
+        with self.in_use(), self.lock, self._held(-1):
             with self.transaction(-1):
                 self._use_policy(policy)
                 self.put_setting("eviction_policy", policy)
@@ -1005,9 +997,21 @@ class Storage:
                 self._notes = {}
             self._rebuild_ranks()
 
-    def _held(self) -> AbstractContextManager[None]:
-        """Returns a context in which no other process changes the cache."""
-        return nullcontext() if self.processes is None else self.processes.held()
+    @contextmanager
+    def _held(self, timeout: float) -> Iterator[None]:
+        """Returns a context of several transactions, among which another process changes nothing."""
+        self._is_held = True
+        try:
+            self._acquire(timeout)
+            yield
+        finally:
+            self._is_held = False
+            if self.processes is not None and self.depth == 0:
+                self.processes.release()
+
+    def _acquire(self, timeout: float) -> None:
+        if self.processes is not None and not self.processes.acquire(timeout):
+            raise Timeout(f"another process has held the cache for {timeout} seconds")
 
     def _rebuild_ranks(self) -> None:
         for prefix in (ENTRY_RANK, ENTRY_RERANK):
@@ -1048,15 +1052,11 @@ class Storage:
         else:
             with self._counts_lock:
                 notes[tree_key] = notes.get(tree_key, 0) + 1
-        if len(notes) > NOTES_MAX and self.lock.acquire(blocking=False):
-            try:
-                with self.transaction(-1):
+        if len(notes) > NOTES_MAX:
+            # A read does not wait, or fail for the lack of space. The notes are of use, no more.
+            with suppress(Timeout, _errors.ClosedError, _errors.NoSpaceError):
+                with self.transaction(0):
                     self.write_notes()
-            except (_errors.ClosedError, _errors.NoSpaceError):
-                # A read does not fail for the lack of space. The notes are of use, no more.
-                pass
-            finally:
-                self.lock.release()
 
     def write_notes(self) -> None:
         """Writes the ranks of the rows that were read, within a transaction."""

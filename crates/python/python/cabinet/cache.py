@@ -28,7 +28,7 @@ from itertools import groupby, islice
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
-from . import _errors, _values
+from . import _cabinet, _errors, _values
 from ._cache_queue import Queue
 from ._cache_storage import (
     ENTRY_EXPIRY,
@@ -358,30 +358,6 @@ def args_to_key(
     return base, args, pairs, tuple(map(full_name, types))
 
 
-class _Transaction:
-    """Transaction in the storage of a cache, which another thread may close until it begins."""
-
-    __slots__ = ("_cache", "_timeout", "_inner")
-
-    def __init__(self, cache: Cache, timeout: float) -> None:
-        self._cache = cache
-        self._timeout = timeout
-
-    def __enter__(self) -> Storage:
-        while True:
-            storage = self._cache._live()
-            inner = storage.transaction(self._timeout)
-            inner.__enter__()
-            if not storage.is_closed():
-                self._inner = inner
-                return storage
-            inner.__exit__(None, None, None)
-            self._cache._forget(storage)
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self._inner.__exit__(kind, error, trace)
-
-
 class Cache:
     """Cache in a folder: a mapping with expiry, tags, a limit of its size, and queues.
 
@@ -463,6 +439,12 @@ class Cache:
     def _live(self) -> Storage:
         """Returns the storage, which another thread may close before it is used."""
         return self._storage or self._open({})
+
+    def _storage_to_use(self, closed: Optional[Storage]) -> Storage:
+        """Likewise, for a transaction, another one than that which was closed."""
+        if closed is not None:
+            self._forget(closed)
+        return self._live()
 
     def _current(self) -> Storage:
         """Returns the storage, with counts and settings as other processes have left them."""
@@ -562,7 +544,7 @@ class Cache:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _transact(self, retry: bool = False) -> Any:
-        return _Transaction(self, -1 if retry else self._timeout)
+        return _cabinet.Context(self, -1 if retry else self._timeout)
 
     def transact(self, retry: bool = False) -> Any:
         """Returns a context of a transaction: its changes are made together, or none of them.

@@ -559,6 +559,30 @@ impl Store {
         Ok(self.shared.repeat_changes()?)
     }
 
+    /// Applies changes together or not at all: stores the values, and removes the records of keys
+    /// with `None`. With a key and a version, only if its record has that; 0 stands for no record.
+    #[pyo3(signature = (changes, expected=None))]
+    fn _write(
+        &self,
+        changes: &Bound<'_, PyDict>,
+        expected: Option<(Bound<'_, PyAny>, Version)>,
+    ) -> PyResult<()> {
+        let mut batch = cabinet::Batch::new();
+        for (key, value) in changes {
+            let key = self.rules.key(&key)?;
+            if value.is_none() {
+                batch.remove(key.as_bytes());
+            } else {
+                batch.put(key.as_bytes(), self.encode(&value)?.as_bytes(), Meta::NONE);
+            }
+        }
+        if let Some((key, version)) = expected {
+            let version = Some(version).filter(|version| *version != 0);
+            batch.expect(self.rules.key(&key)?.as_bytes(), version);
+        }
+        Ok(self.shared.change(changes.py(), &Operation::Write(Cow::Owned(batch)))?)
+    }
+
     /// Whether operations fail, because it was closed or belongs to the parent of this process.
     #[getter]
     fn closed(&self) -> bool {

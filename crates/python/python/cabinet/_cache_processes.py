@@ -38,7 +38,7 @@ _LOCK = struct.Struct("@hhqqi4x")
 _STATE = struct.Struct("<QQ")
 
 
-#: Descriptors of this process, and the lock by which a fork waits until one that is opened is there.
+#: Descriptors of this process, and the lock by which a fork waits for one that is being opened.
 _files: set[int] = set()
 _files_lock = threading.RLock()
 
@@ -80,9 +80,11 @@ class Processes:
 
         Returns whether it has the lock. It may have had it before. A closed cache has none.
         """
+        if self._file < 0 or self._lock(_CHANGES, fcntl.F_WRLCK):
+            return True
         end = time.monotonic() + timeout
         pause = PAUSE_MIN
-        while self._file >= 0 and not self._lock(_CHANGES, fcntl.F_WRLCK):
+        while not self._lock(_CHANGES, fcntl.F_WRLCK):
             if 0 <= timeout and end < time.monotonic():
                 return False
             time.sleep(pause * random.uniform(0.5, 1))

@@ -631,9 +631,7 @@ class Storage:
             self.store.put(_MARK, os.urandom(16))
         except _errors.NoSpaceError:
             # The commit of another one that expects no mark, on a full disk, only removes.
-            batch = _cabinet.Batch(self.store)
-            batch.remove(_MARK)
-            batch.write()
+            self.store._write({_MARK: None})
 
     def current(self) -> Storage:
         """Returns itself, with counts and settings as other processes have left them.
@@ -722,18 +720,7 @@ class Storage:
             raise
 
     def _write(self, changes: dict[bytes, Any]) -> None:
-        if not self.shared and None not in changes.values():
-            self.store.put_many(changes)
-            return
-        batch = _cabinet.Batch(self.store)
-        if self.shared:
-            batch.expect(_MARK, self._mark_version)
-        for key, value in changes.items():
-            if value is None:
-                batch.remove(key)
-            else:
-                batch.put(key, value)
-        batch.write()
+        self.store._write(changes, (_MARK, self._mark_version) if self.shared else None)
 
     @staticmethod
     def _leave_removals(changes: dict[bytes, Any]) -> bool:
@@ -999,7 +986,7 @@ class Storage:
 
     @contextmanager
     def _held(self, timeout: float) -> Iterator[None]:
-        """Returns a context of several transactions, among which another process changes nothing."""
+        """Returns a context of transactions between which no other process changes anything."""
         self._is_held = True
         try:
             self._acquire(timeout)

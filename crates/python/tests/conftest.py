@@ -38,13 +38,17 @@ def mode(request):
     return request.param
 
 
+@pytest.fixture(autouse=True)
+def short_idle(monkeypatch):
+    """Ends servers as soon as no process is connected."""
+    monkeypatch.setattr(cabinet._server, "IDLE_SECONDS", 0.0)
+
+
 @pytest.fixture
 def cache_mode(mode, monkeypatch):
     """Opens caches by one process and by several, in turn."""
-    if mode:
-        defaults = {**cabinet.Cache.__init__.__kwdefaults__, "shared": True}
-        monkeypatch.setattr(cabinet.Cache.__init__, "__kwdefaults__", defaults)
-        monkeypatch.setattr(cabinet._server, "IDLE_SECONDS", 0.0)
+    defaults = {**cabinet.Cache.__init__.__kwdefaults__, "shared": bool(mode)}
+    monkeypatch.setattr(cabinet.Cache.__init__, "__kwdefaults__", defaults)
 
 
 @pytest.fixture

@@ -613,7 +613,7 @@ def test_readers_never_miss_a_value_that_is_replaced(cache):
 
 @pytest.mark.alone
 def test_another_process_gets_a_clear_error(tmp_path, cache):
-    script = "import sys, cabinet.cache\ncabinet.cache.Cache(sys.argv[1])"
+    script = "import sys, cabinet.cache\ncabinet.cache.Cache(sys.argv[1], shared=False)"
     command = [sys.executable, "-c", script, cache.directory]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 1 and "InUseError" in run.stderr
@@ -1116,7 +1116,7 @@ def test_an_iteration_goes_on_after_closing(tmp_path):
 SLEEPER = """
 import sys, threading, time
 import cabinet
-cache = cabinet.Cache(sys.argv[1])
+cache = cabinet.Cache(sys.argv[1], shared=sys.argv[2] == "shared")
 entered = threading.Event()
 def work():
     with cache.transact():
@@ -1129,9 +1129,10 @@ cache.close()
 """
 
 
-def test_a_program_ends_beside_a_transaction_of_a_daemon(tmp_path):
+def test_a_program_ends_beside_a_transaction_of_a_daemon(tmp_path, mode):
     start = time.monotonic()
-    subprocess.run([sys.executable, "-c", SLEEPER, tmp_path], check=True, timeout=LIMIT)
+    command = [sys.executable, "-c", SLEEPER, tmp_path, "shared" if mode else "alone"]
+    subprocess.run(command, check=True, timeout=LIMIT)
     assert time.monotonic() - start < 8
     with Cache(tmp_path) as cache:
         assert len(cache) == 0 and texts(cache.check()) == []

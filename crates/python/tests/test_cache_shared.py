@@ -15,11 +15,6 @@ import cabinet._server
 from cabinet import _cache_storage
 
 
-@pytest.fixture(autouse=True)
-def short_idle(monkeypatch):
-    monkeypatch.setattr(cabinet._server, "IDLE_SECONDS", 0.0)
-
-
 @pytest.fixture
 def folder(tmp_path):
     return tmp_path / "cache"
@@ -186,7 +181,7 @@ def test_one_process_alone_makes_others_read_again_and_their_commits_fail(folder
                 cache["b"] = cache["a"] + 1
                 kill_server(tree)
                 wait_until(lambda: server_of(tree) is None)
-                with cabinet.Cache(folder) as alone:
+                with cabinet.Cache(folder, shared=False) as alone:
                     alone["c"] = 3
         assert len(cache) == 2 and cache["c"] == 3 and "b" not in cache
         cache["b"] = 2
@@ -324,7 +319,7 @@ def test_hits_and_misses_of_processes_are_added(folder):
 def test_one_process_and_several_exclude_each_other(folder):
     with share(folder):
         with pytest.raises(cabinet.InUseError, match="shared=True"):
-            cabinet.Cache(folder)
+            cabinet.Cache(folder, shared=False)
 
 
 WRITER = """if True:

@@ -93,6 +93,9 @@ def main():
     tests = fetch(Path(sys.argv[1]).resolve(), *ARCHIVE)
     fails, pickled = read_differences()
     sys.path.insert(0, str(HERE / "shim"))
+    import cabinet._server
+
+    cabinet._server.IDLE_SECONDS = 0.0
     outcomes = Outcomes(pickled)
     arguments = ["-q", "-p", "no:cacheprovider", f"--rootdir={tests}", "--tb=short"]
     with tempfile.TemporaryDirectory() as folder:

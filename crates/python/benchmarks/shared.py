@@ -1,9 +1,10 @@
-"""Processor time per operation of a shared database, of this process and its server together.
+"""Processor time per operation of shared databases and caches, of this process and its server
+together.
 
     python benchmarks/shared.py [RECORDS]
 
-Keys have 16 bytes and values 100, in a random order. The first line is the same database without
-a server. The loop itself is in all figures.
+Keys have 16 bytes and values 100, in a random order. The first lines are the same database or cache
+without a server. The loop itself is in all figures.
 """
 
 import os
@@ -15,8 +16,11 @@ import tempfile
 import time
 
 import cabinet
+from cabinet._cache_storage import TREE_NAME
 
 TICKS = os.sysconf("SC_CLK_TCK")
+
+VALUE = b"x" * 100
 
 
 def server_of(path):
@@ -50,36 +54,64 @@ def main():
     chance = random.Random(1)
     keys = [chance.randbytes(16) for _ in range(number)]
     order = chance.sample(keys, number)
-    value = b"x" * 100
-    for options in ({}, {"shared": True, "idle_seconds": 0}):
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            path = os.path.join(folder, "a.tch")
-            with cabinet.open(path, **options) as database:
-                server = server_of(path) if options else None
-                print("shared" if options else "alone")
+    for measured in (measure_database, measure_cache):
+        for is_shared in (False, True):
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+                print(measured.__name__, "shared" if is_shared else "alone")
+                measured(folder, is_shared, keys, order)
 
-                def put():
-                    for key in keys:
-                        database[key] = value
 
-                def get():
-                    for key in order:
-                        database[key]
+def measure_database(folder, is_shared, keys, order):
+    path, number, value = os.path.join(folder, "a.tch"), len(keys), VALUE
+    options = {"shared": True, "idle_seconds": 0} if is_shared else {}
+    with cabinet.open(path, **options) as database:
 
-                def iterate():
-                    for _ in database.iter_items():
-                        pass
+        def put():
+            for key in keys:
+                database[key] = value
 
-                def get_many():
-                    for at in range(0, number, 100):
-                        database.get_many(order[at : at + 100])
+        def get():
+            for key in order:
+                database[key]
 
-                def put_many():
-                    for at in range(0, number, 100):
-                        database.put_many((key, value) for key in order[at : at + 100])
+        def iterate():
+            for _ in database.iter_items():
+                pass
 
-                for run in (put, get, iterate, get_many, put_many):
-                    measure(run.__name__, number, run, server)
+        def get_many():
+            for at in range(0, number, 100):
+                database.get_many(order[at : at + 100])
+
+        def put_many():
+            for at in range(0, number, 100):
+                database.put_many((key, value) for key in order[at : at + 100])
+
+        for run in (put, get, iterate, get_many, put_many):
+            measure(run.__name__, number, run, server_of(path) if is_shared else None)
+
+
+def measure_cache(folder, is_shared, keys, order):
+    tree, number, value = os.path.join(folder, TREE_NAME), len(keys), VALUE
+    with cabinet.Cache(folder, shared=is_shared) as cache:
+
+        def set_new():
+            for key in keys:
+                cache[key] = value
+
+        def get():
+            for key in order:
+                cache[key]
+
+        def replace():
+            for key in order:
+                cache[key] = value
+
+        def incr():
+            for _ in range(number):
+                cache.incr("number")
+
+        for run in (set_new, get, replace, incr):
+            measure(run.__name__, number, run, server_of(tree) if is_shared else None)
 
 
 main()

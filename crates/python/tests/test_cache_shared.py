@@ -301,6 +301,23 @@ def test_a_child_does_not_hold_the_locks_of_a_killed_parent(folder):
         os.kill(child, signal.SIGKILL)
 
 
+def test_a_child_leaves_a_transaction_of_its_parent_without_a_change(folder):
+    with share(folder) as cache:
+        with cache.transact():
+            cache["a"] = 1
+            child = os.fork()
+        if child == 0:
+            try:
+                with cache.transact():
+                    cache["b"] = 2
+                cache.close()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert sorted(cache) == ["a", "b"] and len(cache) == 2 and cache.check() == []
+
+
 def test_hits_and_misses_of_processes_are_added(folder):
     program = """if True:
         import sys, cabinet

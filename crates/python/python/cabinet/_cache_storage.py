@@ -591,7 +591,8 @@ class Storage:
                 self.commit()
             else:
                 self.roll_back()
-        self.abandon(self.depth - 1)
+        # The child of a fork has no transaction.
+        self.abandon(max(self.depth - 1, 0))
 
     def abandon(self, depth: int) -> None:
         """Ends what is within a number of transactions, wherever the handler of a signal was."""

@@ -277,7 +277,7 @@ impl Process {
         let shown = if addresses.is_empty() { endpoint.to_string() } else { addresses.join(", ") };
         system(format_args!("serving metrics on {shown}"));
         if let Some(address) = monitor.local_addresses().first() {
-            // Nobody can open the address that stands for all.
+            // A browser cannot open the address that stands for all.
             let address = match address.ip().is_unspecified() {
                 true => SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())),
                 false => *address,

@@ -498,6 +498,31 @@ fn keys_and_values_that_a_database_cannot_have_are_an_error_or_absent() {
     talk(&mut client, &[("APPEND k a\0b", ":3"), ("STRLEN k", ":3")]);
 }
 
+/// An expiry that could not be kept is refused, and the row stays as it is.
+#[test]
+fn an_expiry_is_refused_in_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(table(folder.path()));
+    let mut client = server.connect();
+    let refused = "-ERR the rows of a table do not expire: keep the time in a column";
+    talk(&mut client, &[("SET k c\0x", "+OK"), ("SET k d\0y KEEPTTL", "+OK")]);
+    for line in [
+        "SET k z\0z EX 100",
+        "SET k z\0z PXAT 9999999999999 GET",
+        "SETEX k 100 z\0z",
+        "PSETEX k 1000 z\0z",
+        "EXPIRE k 100",
+        "PEXPIREAT k 9999999999999",
+        "EXPIRE k -1",
+        "GETEX k EX 100",
+        "RESTORE new 1000 dump",
+    ] {
+        talk(&mut client, &[(line, refused), ("GET k", "$3|d\0y")]);
+    }
+    talk(&mut client, &[("TTL k", ":-1"), ("PERSIST k", ":0"), ("GETEX k PERSIST", "$3|d\0y")]);
+    talk(&mut client, &[("EXISTS new", ":0"), ("SET k e\0z GET", "$3|d\0y")]);
+}
+
 /// A value that was dumped is restored, here and from Redis, with its expiry.
 #[test]
 fn dumps_are_those_of_redis_and_are_restored() {

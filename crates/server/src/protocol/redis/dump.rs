@@ -3,6 +3,7 @@
 use super::keys::is_present;
 use super::remove::remove_unmasked;
 use super::room::{SLOW_BYTES_MIN, room_for_value};
+use super::time::check_expiry;
 use super::{Failed, NO_INTEGER, SYNTAX, find, integer, parts, reply};
 use crate::counters::Count;
 use crate::ops::conditional::{Action, Presence, Write};
@@ -85,6 +86,9 @@ pub(super) fn restore(
     let time_ms = integer(time).ok_or(NO_INTEGER)?;
     if time_ms < 0 {
         return Err("ERR Invalid TTL value, must be >= 0".into());
+    }
+    if time_ms > 0 {
+        check_expiry(context)?;
     }
     if dump.len() >= SLOW_BYTES_MIN {
         context.wait()?;

@@ -1,7 +1,7 @@
 //! Commands on keys, whatever their values are.
 
 use super::connection::select_number;
-use super::time::TimeUnit;
+use super::time::{TimeUnit, check_expiry};
 use super::transaction::{atomically, check_keys};
 use super::{
     Decision, Failed, Found, NO_INTEGER, SYNTAX, change, expiry_of, find, integer, parts, read,
@@ -104,6 +104,7 @@ pub(super) fn expire(
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     let ([key, time], strings) = arguments.split().ok_or(SYNTAX)?;
+    check_expiry(context)?;
     let mut options = ExpireOptions::default();
     for option in strings {
         match &*option.to_ascii_uppercase() {

@@ -2,7 +2,7 @@
 
 use super::keys::is_present;
 use super::room::{Growth, check_value_length, room_for_value};
-use super::time::{TimeUnit, bad_time};
+use super::time::{TimeUnit, bad_time, check_expiry};
 use super::transaction::{atomically, check_keys};
 use super::{
     Decision, Failed, Found, NO_INTEGER, SYNTAX, Value, change, find, integer, parts, reply,
@@ -104,7 +104,10 @@ pub(super) fn set(
     }
     let presence = options.presence.unwrap_or(Presence::Any);
     let expires_at_ms = match options.expiry {
-        Some((text, unit)) => stored_expiry(expiry_time(text, unit, Command::Set)?),
+        Some((text, unit)) => {
+            check_expiry(context)?;
+            stored_expiry(expiry_time(text, unit, Command::Set)?)
+        }
         None => 0,
     };
     if !options.keeps_expiry && !options.returns_old {
@@ -173,6 +176,7 @@ pub(super) fn set_with_expiry(
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     let [key, time, value] = parts(arguments)?;
+    check_expiry(context)?;
     let expires_at_ms = stored_expiry(expiry_time(time, TimeUnit::of_command(command), command)?);
     put(context, key, value, Meta { flags: 0, expires_at_ms }, Presence::Any, output)
 }
@@ -222,7 +226,10 @@ pub(super) fn get_and_expire(
     let Some(option) = strings.next() else { return append_value(context, key, output) };
     let option = option.to_ascii_uppercase();
     let expiry = match TimeUnit::of_option(&option) {
-        Some(unit) => Some((strings.next().ok_or(SYNTAX)?, unit)),
+        Some(unit) => {
+            check_expiry(context)?;
+            Some((strings.next().ok_or(SYNTAX)?, unit))
+        }
         None if option == b"PERSIST" => {
             context.cause = Some(Event::Persist);
             None

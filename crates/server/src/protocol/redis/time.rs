@@ -2,6 +2,7 @@
 
 use super::Failed;
 use crate::ops::expiry::now_ms;
+use crate::protocol::Context;
 use wire::redis::Command;
 
 /// Form of a time.
@@ -41,6 +42,14 @@ impl TimeUnit {
         let begin_ms = if self.is_relative { now_ms() as i64 } else { 0 };
         let time = number.checked_mul(self.ms).and_then(|time| time.checked_add(begin_ms));
         time.ok_or_else(|| bad_time(command))
+    }
+}
+
+/// Fails if the records of the database cannot expire.
+pub(super) fn check_expiry(context: &Context<'_>) -> Result<(), Failed> {
+    match context.shared.served.model.has_rows {
+        true => Err("ERR the rows of a table do not expire: keep the time in a column".into()),
+        false => Ok(()),
     }
 }
 

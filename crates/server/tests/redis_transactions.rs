@@ -465,6 +465,47 @@ fn commands_that_wait_for_the_end_of_a_transaction_need_memory() {
     talk(&mut client, &[("EXEC", NO_ROOM), ("EXISTS a", ":0")]);
 }
 
+/// A command that is executed after the changes is not executed once its reply has no room.
+#[test]
+fn commands_after_a_reply_that_is_too_long_are_not_executed() {
+    let server = start_with(Config { reply_bytes_max: 600, ..config() }, memory());
+    let mut client = server.connect();
+    talk(
+        &mut client,
+        &[
+            ("MULTI", "+OK"),
+            ("SET a 1", "+QUEUED"),
+            ("CLIENT SETNAME one", "+QUEUED"),
+            ("INFO all", "+QUEUED"),
+            ("CLIENT SETNAME two", "+QUEUED"),
+            (
+                "EXEC",
+                "*4|+OK|+OK|-ERR reply over the limit of this server\
+                 |-ERR reply over the limit of this server",
+            ),
+            ("CLIENT GETNAME", "$3|one"),
+            ("GET a", "$1|1"),
+        ],
+    );
+}
+
+#[test]
+fn a_stop_ends_a_transaction_of_commands_about_the_server() {
+    let server = start(memory());
+    let mut client = server.connect();
+    talk(&mut client, &[("MULTI", "+OK")]);
+    let commands = command("INFO all").repeat(1000);
+    for _ in 0..30 {
+        client.send(&commands);
+        client.expect("+QUEUED\r\n".repeat(1000));
+    }
+    let pooled = server.stat_value("requests_pooled");
+    client.send(&command("EXEC"));
+    server.await_stat_value("requests_pooled", |number| number > pooled);
+    server.begin_stop();
+    client.read_until(b"ERR the server is stopping");
+}
+
 /// A connection is charged for what its session holds, also while another thread has the session.
 #[test]
 fn a_session_in_the_pool_takes_its_memory_nevertheless() {

@@ -39,6 +39,9 @@ const BYTES_MAX: usize = 60 << 20;
 /// Most lines that the scripts of a transaction write to the log. Further ones are left out.
 const LOG_LINES_MAX: usize = 1000;
 
+/// The error in place of a reply that is too long.
+const TOO_LONG: &str = "ERR reply over the limit of this server";
+
 /// Attempts after which a transaction waits for its turn among those that other clients have
 /// disturbed as well.
 const FREE_ATTEMPTS: usize = 8;
@@ -429,13 +432,8 @@ fn execute_queue(
         }
         reply::array(output, queue.count);
         for (request, command) in queue.iter() {
-            if context.shared.served.is_stopping() {
-                return Err("ERR the server is stopping: nothing was changed".into());
-            }
-            if Instant::now() > until {
-                return Err(
-                    "ERR the transaction takes longer than 10 s: nothing was changed".into()
-                );
+            if let Some(reason) = reason_to_end(context, until) {
+                return Err(Failed::Text(format!("ERR {reason}: nothing was changed")));
             }
             if is_deferred(command, part_of(command, &request)) {
                 let version = context.session.redis.version;
@@ -454,14 +452,24 @@ fn execute_queue(
         reply::null_array(output, context.session.redis.version);
         return Ok(Next::GoOn);
     }
-    execute_deferred(context, &deferred, start, output)
+    execute_deferred(context, &deferred, until, start, output)
+}
+
+/// Returns the reason why no other command of a transaction must be executed, if there is one.
+fn reason_to_end(context: &Context<'_>, until: Instant) -> Option<&'static str> {
+    if context.shared.served.is_stopping() {
+        return Some("the server is stopping");
+    }
+    (Instant::now() > until).then_some("the transaction takes longer than 10 s")
 }
 
 /// Executes the commands that a transaction has left, and puts their replies at their places among
-/// those from `start` on. As the transaction is made, a reply that is too long is an error alone.
+/// those from `start` on. As the transaction is made, a reply that is too long is an error alone,
+/// and so is each one after it or after the time, whose commands are not executed.
 fn execute_deferred(
     context: &mut Context<'_>,
     deferred: &[Deferred<'_>],
+    until: Instant,
     start: usize,
     output: &mut Vec<u8>,
 ) -> Result<Next, Failed> {
@@ -470,19 +478,31 @@ fn execute_deferred(
     }
     let (mut next, version) = (Next::GoOn, context.session.redis.version);
     let (mut replies, mut parts) = (Vec::new(), Vec::with_capacity(deferred.len()));
+    let mut is_too_long = false;
     for Deferred { request, command, place, version } in deferred {
         context.session.redis.version = *version;
         let own = replies.len();
-        let executed = execute_one(context, *command, request, &mut replies).and_then(|executed| {
-            context.check_length(output.len() - start + replies.len())?;
-            Ok(executed)
-        });
+        let refusal = match reason_to_end(context, until) {
+            _ if is_too_long => Some(TOO_LONG.to_owned()),
+            reason => reason.map(|reason| format!("ERR {reason}: the command was not executed")),
+        };
+        let executed = match refusal {
+            Some(text) => {
+                reply::error(&mut replies, &text);
+                Ok(Next::GoOn)
+            }
+            None => execute_one(context, *command, request, &mut replies).and_then(|executed| {
+                context.check_length(output.len() - start + replies.len())?;
+                Ok(executed)
+            }),
+        };
         match executed {
             Ok(Next::GoOn) => {}
             Ok(other) => next = other,
             Err(_) => {
                 replies.truncate(own);
-                reply::error(&mut replies, "ERR reply over the limit of this server");
+                reply::error(&mut replies, TOO_LONG);
+                is_too_long = true;
             }
         }
         parts.push((start + place, own..replies.len()));

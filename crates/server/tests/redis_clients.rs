@@ -167,6 +167,7 @@ fn only_an_administrator_sees_and_ends_the_connections_of_others() {
         "CLIENT PAUSE 1",
         "CLIENT UNPAUSE",
         "SLOWLOG GET",
+        "CONFIG RESETSTAT",
     ] {
         talk(&mut ann, &[(line, refused)]);
     }

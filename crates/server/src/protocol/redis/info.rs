@@ -70,6 +70,7 @@ pub(super) fn settings(
     match part {
         "set" => return set(context, strings, output),
         "resetstat" => {
+            context.permit_command(command_mask::Command::Optimize)?;
             context.shared.counters.reset_totals();
             reply::simple(output, "OK");
             return Ok(());

@@ -4,8 +4,8 @@ mod support;
 
 use server::Config;
 use support::{
-    Running, choose_version_three, config, hear, memory, redis as command, start, start_with, talk,
-    wait_until,
+    Client, Running, choose_version_three, config, hear, memory, redis as command, start,
+    start_with, talk, wait_until,
 };
 
 fn server() -> Running {
@@ -309,6 +309,81 @@ fn a_long_reply_is_not_cut_by_a_message() {
     hear(&mut client, &format!("${}|{value}", value.len()));
     hear(&mut client, ">3|$7|message|$1|c|$1|m");
     assert_eq!(server.stat_value("slow_subscribers"), 0);
+}
+
+/// Sends a command, and asserts that the pool executes it.
+fn expect_pooled(server: &Running, client: &mut Client, line: &str, reply: &str) {
+    let pooled = server.stat_value("requests_pooled");
+    talk(client, &[(line, reply)]);
+    assert_eq!(server.stat_value("requests_pooled"), pooled + 1, "{line:.30}");
+}
+
+#[test]
+fn patterns_that_take_many_steps_are_limited_and_leave_event_loops_alone() {
+    let server = server();
+    let (mut one, mut other) = (server.connect(), server.connect());
+    choose_version_three(&mut one);
+    let pattern = |number: usize| format!("*{number}{}*", "?".repeat(999));
+    for number in 0..10 {
+        let pattern = pattern(number);
+        let reply = format!(">3|$10|psubscribe|$1002|{pattern}|:{}", number + 1);
+        talk(&mut one, &[(&format!("PSUBSCRIBE {pattern}"), &reply)]);
+    }
+    let refused = "-ERR the patterns of all connections are at their limit";
+    talk(
+        &mut other,
+        &[
+            ("PSUBSCRIBE a", refused),
+            (&format!("PSUBSCRIBE {} a", pattern(1)), refused),
+            // It is no subscriber.
+            ("GET a", "$-1"),
+            ("PUBSUB NUMPAT", ":10"),
+        ],
+    );
+    let channel = format!("1{}", "a".repeat(999));
+    expect_pooled(&server, &mut other, &format!("PUBLISH {channel} m"), ":1");
+    hear(&mut one, &format!(">4|$8|pmessage|$1002|{}|$1000|{channel}|$1|m", pattern(1)));
+    expect_pooled(&server, &mut other, &format!("SCAN 0 MATCH {}", pattern(1)), "*2|$1|0|*0");
+    talk(&mut one, &[("PUNSUBSCRIBE a", ">3|$12|punsubscribe|$1|a|:10"), ("SET b 1", "+OK")]);
+    drop(one);
+    wait_until(|| {
+        other.send(&command("PUBSUB NUMPAT"));
+        other.read_until(b"\r\n") == b":0\r\n"
+    });
+    talk(&mut other, &[("PSUBSCRIBE a", "*3|$10|psubscribe|$1|a|:1")]);
+}
+
+#[test]
+fn lists_of_many_channels_leave_event_loops_alone() {
+    let server = server();
+    let (mut one, mut other) = (server.connect(), server.connect());
+    let names: Vec<String> = (0..65).map(|number| format!("c{number}")).collect();
+    one.send(&command(&format!("SUBSCRIBE {}", names.join(" "))));
+    hear_last(&mut one, ":65\r\n");
+    expect_pooled(&server, &mut other, "PUBSUB CHANNELS *7*6*", "*0");
+    expect_pooled(&server, &mut other, "PUBSUB CHANNELS *3*3", "*1|$3|c33");
+    let (asked, counts) = (" c1 x".repeat(600), "|$2|c1|:1|$1|x|:0".repeat(600));
+    expect_pooled(&server, &mut other, &format!("PUBSUB NUMSUB{asked}"), &format!("*2400{counts}"));
+}
+
+/// Reads until a line.
+fn hear_last(client: &mut Client, line: &str) {
+    while client.read_until(b"\r\n") != line.as_bytes() {}
+}
+
+#[test]
+fn a_name_that_is_known_takes_no_room_again() {
+    let server = server();
+    let mut client = server.connect();
+    let names: Vec<String> = (0..600).map(|number| format!("{number:0>1000}")).collect();
+    let (line, last) = (format!("SUBSCRIBE {}", names.join(" ")), ":600\r\n");
+    client.send(&command(&line));
+    hear_last(&mut client, last);
+    client.send(&command(&line));
+    for _ in 0..600 {
+        assert_eq!(client.read_until(b"\r\n"), b"*3\r\n");
+        hear_last(&mut client, last);
+    }
 }
 
 #[test]

@@ -9,7 +9,8 @@
 use super::budget::{Budget, Charge};
 use super::rights::Rights;
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -22,6 +23,13 @@ const NAMES_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes that a name takes besides its length.
 const NAME_BYTES: usize = 160;
+
+/// Most steps that all patterns take together for each byte of a channel's name: an event loop may
+/// compare each of them with the name.
+const PATTERN_STEPS_MAX: usize = 10_000;
+
+/// Steps of patterns, or number of names, after which those who change subscriptions have a turn.
+const TURN_STEPS: usize = 256;
 
 /// A way to subscribe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,8 +47,23 @@ type Subscribers = BTreeMap<u64, Arc<Subscriber>>;
 /// All subscriptions of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
-    subscribers: RwLock<[HashMap<Box<[u8]>, Subscribers>; 3]>,
+    table: RwLock<Table>,
     next_number: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    names: [BTreeMap<Box<[u8]>, Name>; 3],
+    /// Steps of all patterns.
+    pattern_steps: usize,
+}
+
+/// A name that is subscribed to.
+#[derive(Debug)]
+struct Name {
+    subscribers: Subscribers,
+    /// Steps that it takes for each byte of a channel's name if it is a pattern, or 0.
+    steps: usize,
 }
 
 /// A connection that subscribes, as publishers see it.
@@ -116,27 +139,68 @@ impl Channels {
         matches: impl Fn(&[u8], &[u8]) -> bool,
         mut visit: impl FnMut(Option<&[u8]>, &Subscribers),
     ) {
-        let all = self.subscribers.read();
-        if let Some(subscribers) = all[topic as usize].get(name) {
-            visit(None, subscribers);
+        if let Some(name) = self.table.read().names[topic as usize].get(name) {
+            visit(None, &name.subscribers);
         }
         if topic == Topic::Channel {
-            for (pattern, subscribers) in &all[Topic::Pattern as usize] {
+            self.for_each_name(Topic::Pattern, 1, |pattern, Name { subscribers, .. }| {
                 if matches(pattern, name) {
                     visit(Some(pattern), subscribers);
                 }
-            }
+            });
         }
     }
 
-    /// Returns the names that are subscribed to, in no order.
-    pub(crate) fn names(&self, topic: Topic) -> Vec<Box<[u8]>> {
-        self.subscribers.read()[topic as usize].keys().cloned().collect()
+    /// Passes all names in order, of which each takes this number of steps, or its own. Others may
+    /// change the subscriptions meanwhile.
+    fn for_each_name(&self, topic: Topic, steps: usize, mut visit: impl FnMut(&[u8], &Name)) {
+        let mut last: Option<Box<[u8]>> = None;
+        loop {
+            let table = self.table.read();
+            let after = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let mut names = table.names[topic as usize].range::<[u8], _>((after, Bound::Unbounded));
+            let mut left = TURN_STEPS;
+            let end = names.find(|(text, name)| {
+                visit(text, name);
+                left = left.saturating_sub(name.steps.max(steps));
+                left == 0
+            });
+            let Some((text, _)) = end else { return };
+            last = Some(text.clone());
+        }
+    }
+
+    /// Passes the names that are subscribed to, in order, as long as `visit` succeeds, which takes
+    /// this number of steps.
+    pub(crate) fn try_for_each_name<E>(
+        &self,
+        topic: Topic,
+        steps: usize,
+        mut visit: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut result = Ok(());
+        self.for_each_name(topic, steps, |name, _| {
+            if result.is_ok() {
+                result = visit(name);
+            }
+        });
+        result
+    }
+
+    /// Returns the number of subscriptions to a name.
+    pub(crate) fn number_of_subscribers(&self, topic: Topic, name: &[u8]) -> usize {
+        let table = self.table.read();
+        table.names[topic as usize].get(name).map_or(0, |name| name.subscribers.len())
     }
 
     /// Returns the number of names that are subscribed to.
     pub(crate) fn number_of_names(&self, topic: Topic) -> usize {
-        self.subscribers.read()[topic as usize].len()
+        self.table.read().names[topic as usize].len()
+    }
+
+    /// Returns the steps that all patterns take together for each byte of a channel's name.
+    pub(crate) fn pattern_steps(&self) -> usize {
+        self.table.read().pattern_steps
     }
 }
 
@@ -216,9 +280,14 @@ pub(crate) struct Subscriptions {
     pub(crate) rights: Option<Arc<Rights>>,
 }
 
-/// The names of a connection would take more than 1 MiB.
+/// Reason why a connection cannot subscribe to a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooManyNames;
+pub(crate) enum TooMany {
+    /// The names of the connection would take more than 1 MiB.
+    Names,
+    /// The patterns of all connections would take too many steps.
+    Patterns,
+}
 
 impl Subscriptions {
     /// Returns the subscriptions of a connection, none yet, whose messages have a form.
@@ -263,29 +332,31 @@ impl Subscriptions {
         self.names.iter().all(BTreeSet::is_empty)
     }
 
-    /// Fails if names of these bytes in all cannot be added.
-    pub(crate) fn check(
-        subscriptions: Option<&Self>,
-        names: usize,
-        bytes: usize,
-    ) -> Result<(), TooManyNames> {
-        let present = subscriptions.map_or(0, Self::bytes);
-        match present + names * NAME_BYTES + bytes <= NAMES_BYTES_MAX {
-            true => Ok(()),
-            false => Err(TooManyNames),
+    /// Subscribes to a name, which takes this number of steps if it is a pattern. Returns whether it
+    /// is a new one.
+    pub(crate) fn add(&mut self, topic: Topic, text: &[u8], steps: usize) -> Result<bool, TooMany> {
+        if self.names(topic).contains(text) {
+            return Ok(false);
         }
-    }
-
-    /// Subscribes to a name, for which there is room.
-    pub(crate) fn add(&mut self, topic: Topic, name: &[u8]) {
-        if self.names(topic).contains(name) {
-            return;
+        let bytes = self.bytes + NAME_BYTES + text.len();
+        if bytes > NAMES_BYTES_MAX {
+            return Err(TooMany::Names);
         }
-        self.bytes += NAME_BYTES + name.len();
-        self.names[topic as usize].insert(name.into());
-        let mut all = self.channels.subscribers.write();
-        let subscribers = all[topic as usize].entry(name.into()).or_default();
-        subscribers.insert(self.subscriber.number, Arc::clone(&self.subscriber));
+        let table = &mut *self.channels.table.write();
+        let names = &mut table.names[topic as usize];
+        if !names.contains_key(text) {
+            if table.pattern_steps + steps > PATTERN_STEPS_MAX {
+                return Err(TooMany::Patterns);
+            }
+            table.pattern_steps += steps;
+            names.insert(text.into(), Name { subscribers: Subscribers::new(), steps });
+        }
+        if let Some(name) = names.get_mut(text) {
+            name.subscribers.insert(self.subscriber.number, Arc::clone(&self.subscriber));
+        }
+        self.bytes = bytes;
+        self.names[topic as usize].insert(text.into());
+        Ok(true)
     }
 
     /// Ends the subscription to a name, if there is one.
@@ -297,13 +368,22 @@ impl Subscriptions {
         self.unsubscribe(topic, name);
     }
 
-    fn unsubscribe(&self, topic: Topic, name: &[u8]) {
-        let mut all = self.channels.subscribers.write();
-        let table = &mut all[topic as usize];
-        if let Some(subscribers) = table.get_mut(name) {
-            subscribers.remove(&self.subscriber.number);
-            if subscribers.is_empty() {
-                table.remove(name);
+    /// Ends the subscription to the first name of a topic. Returns the name.
+    pub(crate) fn remove_first(&mut self, topic: Topic) -> Option<Box<[u8]>> {
+        let name = self.names[topic as usize].pop_first()?;
+        self.bytes -= NAME_BYTES + name.len();
+        self.unsubscribe(topic, &name);
+        Some(name)
+    }
+
+    fn unsubscribe(&self, topic: Topic, text: &[u8]) {
+        let table = &mut *self.channels.table.write();
+        let names = &mut table.names[topic as usize];
+        if let Some(name) = names.get_mut(text) {
+            name.subscribers.remove(&self.subscriber.number);
+            if name.subscribers.is_empty() {
+                table.pattern_steps -= name.steps;
+                names.remove(text);
             }
         }
     }
@@ -326,6 +406,11 @@ mod tests {
         name.starts_with(pattern)
     }
 
+    fn add(subscriptions: &mut Subscriptions, topic: Topic, name: &[u8]) {
+        let steps = usize::from(topic == Topic::Pattern);
+        subscriptions.add(topic, name, steps).expect("room for the name");
+    }
+
     fn send(channels: &Channels, name: &str, message: &str) -> usize {
         channels.publish(Topic::Channel, name.as_bytes(), starts_with, |form, pattern, out| {
             let pattern = String::from_utf8_lossy(pattern.unwrap_or(b"-")).into_owned();
@@ -338,10 +423,10 @@ mod tests {
         let (channels, budget) = (Arc::default(), Budget::new(1 << 30));
         let mut one = Subscriptions::new(&channels, &budget, 2);
         let mut other = Subscriptions::new(&channels, &budget, 3);
-        one.add(Topic::Channel, b"news");
-        one.add(Topic::Channel, b"news");
-        other.add(Topic::Pattern, b"ne");
-        other.add(Topic::Shard, b"news");
+        add(&mut one, Topic::Channel, b"news");
+        add(&mut one, Topic::Channel, b"news");
+        add(&mut other, Topic::Pattern, b"ne");
+        add(&mut other, Topic::Shard, b"news");
         assert_eq!((send(&channels, "news", "a"), send(&channels, "nets", "b")), (2, 1));
         assert_eq!(send(&channels, "old", "c"), 0);
         assert_eq!(one.subscriber().take().as_deref(), Some(&b"2-:a;"[..]));
@@ -351,14 +436,14 @@ mod tests {
         assert_eq!(send(&channels, "news", "d"), 0);
         assert!(one.is_empty() && one.bytes() == 0);
         assert_eq!(channels.number_of_names(Topic::Pattern), 0);
-        assert!(channels.names(Topic::Channel).is_empty());
+        assert_eq!((channels.number_of_names(Topic::Channel), channels.pattern_steps()), (0, 0));
     }
 
     #[test]
     fn the_event_loop_is_told_once_until_it_takes_the_messages() {
         let (channels, budget) = (Arc::default(), Budget::new(1 << 30));
         let mut one = Subscriptions::new(&channels, &budget, 2);
-        one.add(Topic::Channel, b"a");
+        add(&mut one, Topic::Channel, b"a");
         send(&channels, "a", "1");
         let told: &'static AtomicUsize = Box::leak(Box::default());
         let tell = || -> Box<dyn Fn() + Send + Sync> {
@@ -382,7 +467,7 @@ mod tests {
     fn a_subscriber_that_takes_nothing_is_overrun_at_a_limit() {
         let (channels, budget) = (Arc::default(), Budget::new(1 << 30));
         let mut one = Subscriptions::new(&channels, &budget, 2);
-        one.add(Topic::Channel, b"a");
+        add(&mut one, Topic::Channel, b"a");
         let message = "m".repeat(SUBSCRIBER_BYTES_MAX - 4);
         send(&channels, "a", &message);
         assert_eq!(budget.used_bytes(), SUBSCRIBER_BYTES_MAX);
@@ -393,7 +478,7 @@ mod tests {
         // Memory that others use is missing in the same way.
         let budget = Budget::new(100);
         let mut one = Subscriptions::new(&channels, &budget, 2);
-        one.add(Topic::Channel, b"b");
+        add(&mut one, Topic::Channel, b"b");
         send(&channels, "b", &"m".repeat(96));
         assert!(one.subscriber().take().is_some());
         send(&channels, "b", &"m".repeat(97));
@@ -404,14 +489,62 @@ mod tests {
     fn the_names_of_a_connection_are_limited() {
         let channels = Arc::default();
         let mut one = Subscriptions::new(&channels, &Budget::new(1 << 30), 2);
-        let name = vec![b'n'; NAMES_BYTES_MAX - NAME_BYTES];
-        let check = |one: &Subscriptions, bytes| Subscriptions::check(Some(one), 1, bytes);
-        assert_eq!(check(&one, name.len() + 1), Err(TooManyNames));
-        assert_eq!(check(&one, name.len()), Ok(()));
-        assert_eq!(Subscriptions::check(None, 2, name.len()), Err(TooManyNames));
-        one.add(Topic::Channel, &name);
-        assert_eq!(check(&one, 0), Err(TooManyNames));
-        one.remove(Topic::Channel, &name);
-        assert_eq!(check(&one, 0), Ok(()));
+        let name = vec![b'n'; NAMES_BYTES_MAX - NAME_BYTES + 1];
+        assert_eq!(one.add(Topic::Channel, &name, 0), Err(TooMany::Names));
+        assert_eq!(one.add(Topic::Channel, &name[1..], 0), Ok(true));
+        // A known name takes nothing more.
+        assert_eq!(one.add(Topic::Channel, &name[1..], 0), Ok(false));
+        assert_eq!(one.add(Topic::Channel, b"", 0), Err(TooMany::Names));
+        one.remove(Topic::Channel, &name[1..]);
+        assert_eq!(one.add(Topic::Channel, b"", 0), Ok(true));
+    }
+
+    #[test]
+    fn the_steps_of_all_patterns_are_limited() {
+        let channels = Arc::default();
+        let [mut one, mut other] =
+            [2, 3].map(|form| Subscriptions::new(&channels, &Budget::new(1 << 30), form));
+        assert_eq!(one.add(Topic::Pattern, b"a", PATTERN_STEPS_MAX - 1), Ok(true));
+        assert_eq!(other.add(Topic::Pattern, b"b", 2), Err(TooMany::Patterns));
+        assert_eq!(other.add(Topic::Pattern, b"b", 1), Ok(true));
+        assert_eq!(one.add(Topic::Pattern, b"c", 1), Err(TooMany::Patterns));
+        // A pattern is compared once, however many subscribe to it.
+        assert_eq!(other.add(Topic::Pattern, b"a", PATTERN_STEPS_MAX - 1), Ok(true));
+        drop(one);
+        assert_eq!(channels.pattern_steps(), PATTERN_STEPS_MAX);
+        drop(other);
+        assert_eq!(channels.pattern_steps(), 0);
+    }
+
+    #[test]
+    fn others_change_their_subscriptions_while_patterns_are_compared() {
+        let (channels, budget) = (Arc::<Channels>::default(), Budget::new(1 << 30));
+        let mut one = Subscriptions::new(&channels, &budget, 2);
+        for pattern in [b"a", b"b"] {
+            assert_eq!(one.add(Topic::Pattern, pattern, TURN_STEPS), Ok(true));
+        }
+        let (begun, begin) = std::sync::mpsc::channel();
+        let (changed, change) = std::sync::mpsc::channel();
+        let mut other = Subscriptions::new(&channels, &budget, 2);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                begin.recv().expect("a first comparison");
+                add(&mut other, Topic::Channel, b"c");
+                changed.send(()).expect("a second comparison");
+            });
+            channels.count(Topic::Channel, b"c", |pattern, _| {
+                if pattern == b"a" {
+                    begun.send(()).expect("another thread");
+                    // It waits for the lock, and is the next to get it.
+                    while channels.table.try_read().is_some() {
+                        std::thread::yield_now();
+                    }
+                } else {
+                    let limit = std::time::Duration::from_secs(60);
+                    change.recv_timeout(limit).expect("a subscription meanwhile");
+                }
+                true
+            });
+        });
     }
 }

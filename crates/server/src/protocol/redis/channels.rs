@@ -2,12 +2,12 @@
 
 use super::pattern::{self, matches};
 use super::scan::prefix_of;
-use super::{Failed, reply};
-use crate::ops::channels::{Channels, Subscriptions, TooManyNames, Topic};
+use super::{Failed, reply, wait_if_long};
+use crate::ops::channels::{Channels, Subscriptions, TooMany, Topic};
 use crate::ops::command_mask;
 use crate::ops::operation::OperationKeys;
 use crate::ops::rights::{Need, Reach, Right};
-use crate::protocol::Context;
+use crate::protocol::{Context, Halt};
 use std::sync::Arc;
 use wire::redis::reply::Version;
 use wire::redis::{Arguments, Command};
@@ -86,6 +86,9 @@ fn begin(output: &mut Vec<u8>, version: Version, count: usize) {
     }
 }
 
+/// Bytes that a confirmation takes besides the name, at most.
+const CONFIRMATION_BYTES: usize = 64;
+
 /// Appends a confirmation of a command about a name.
 fn confirm(context: &Context<'_>, command: Command, name: Option<&[u8]>, output: &mut Vec<u8>) {
     let version = context.session.redis.version;
@@ -131,21 +134,39 @@ pub(super) fn subscribe(
         }
         context.require(command_mask::Command::Get, need_of(topic, name))?;
     }
-    let bytes = arguments.iter().map(<[u8]>::len).sum();
-    Subscriptions::check(context.session.subscriptions.as_deref(), arguments.len(), bytes)
-        .map_err(|TooManyNames| "ERR a connection subscribes to at most 1 MiB of names")?;
+    check_confirmations(context, arguments.iter())?;
     let shared = context.shared;
     let form = context.session.redis.version as u8;
     let new = || Box::new(Subscriptions::new(&shared.channels, &shared.served.budget, form));
     // Those of earlier names may have changed, too.
     context.session.subscriptions.get_or_insert_with(new).rights = None;
+    let mut added = Vec::new();
     for name in arguments.iter() {
-        if let Some(subscriptions) = &mut context.session.subscriptions {
-            subscriptions.add(topic, name);
+        let Some(subscriptions) = &mut context.session.subscriptions else { break };
+        let steps = if topic == Topic::Pattern { pattern::steps(name) } else { 0 };
+        match subscriptions.add(topic, name, steps) {
+            Ok(true) => added.push(name),
+            Ok(false) => {}
+            Err(reason) => {
+                added.iter().for_each(|name| subscriptions.remove(topic, name));
+                drop_empty(context);
+                return Err(match reason {
+                    TooMany::Names => "ERR a connection subscribes to at most 1 MiB of names",
+                    TooMany::Patterns => "ERR the patterns of all connections are at their limit",
+                }
+                .into());
+            }
         }
         confirm(context, command, Some(name), output);
     }
     Ok(())
+}
+
+/// Makes a connection that has no subscriptions an ordinary one.
+fn drop_empty(context: &mut Context<'_>) {
+    if context.session.subscriptions.as_ref().is_some_and(|all| all.is_empty()) {
+        context.session.subscriptions = None;
+    }
 }
 
 impl Context<'_> {
@@ -183,8 +204,9 @@ fn need_of(topic: Topic, name: &[u8]) -> Need<'_> {
 /// Longest name of a channel, in bytes: it is compared with every pattern.
 const CHANNEL_BYTES_MAX: usize = 1024;
 
-/// Most patterns that an event loop compares with the name of a message's channel.
-const INLINE_PATTERNS_MAX: usize = 64;
+/// Most steps of patterns for each byte of a channel's name that an event loop takes for a message
+/// of a client, or for each byte of all names that it lists.
+const INLINE_STEPS_MAX: usize = 64;
 
 fn check_channel(name: &[u8]) -> Result<(), Failed> {
     match name.len() <= CHANNEL_BYTES_MAX {
@@ -199,26 +221,42 @@ pub(super) fn unsubscribe(
     command: Command,
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
-) {
+) -> Result<(), Failed> {
     let topic = topic_of(command);
-    let names: Vec<Box<[u8]>> = match (arguments.is_empty(), &context.session.subscriptions) {
-        (false, _) => arguments.iter().map(Into::into).collect(),
-        (true, Some(subscriptions)) => subscriptions.names(topic).iter().cloned().collect(),
-        (true, None) => Vec::new(),
-    };
-    if names.is_empty() {
-        confirm(context, command, None, output);
-    }
-    for name in &names {
-        if let Some(subscriptions) = &mut context.session.subscriptions {
-            subscriptions.remove(topic, name);
+    if !arguments.is_empty() {
+        check_confirmations(context, arguments.iter())?;
+        for name in arguments.iter() {
+            if let Some(subscriptions) = &mut context.session.subscriptions {
+                subscriptions.remove(topic, name);
+            }
+            confirm(context, command, Some(name), output);
         }
-        confirm(context, command, Some(name), output);
+        drop_empty(context);
+        return Ok(());
     }
-    let is_empty = context.session.subscriptions.as_ref().is_some_and(|all| all.is_empty());
-    if is_empty {
-        context.session.subscriptions = None;
+    // Its names are limited, and so are their confirmations.
+    let mut is_first = true;
+    loop {
+        let subscriptions = context.session.subscriptions.as_mut();
+        let name = subscriptions.and_then(|subscriptions| subscriptions.remove_first(topic));
+        if name.is_some() || is_first {
+            confirm(context, command, name.as_deref(), output);
+        }
+        if name.is_none() {
+            break;
+        }
+        is_first = false;
     }
+    drop_empty(context);
+    Ok(())
+}
+
+/// Fails if the confirmations of these names are too long for a reply.
+fn check_confirmations<'n>(
+    context: &mut Context<'_>,
+    names: impl Iterator<Item = &'n [u8]>,
+) -> Result<(), Failed> {
+    Ok(context.check_length(names.map(|name| name.len() + CONFIRMATION_BYTES).sum())?)
 }
 
 /// Sends a message. Returns the number of subscriptions that it has reached.
@@ -260,7 +298,7 @@ pub(super) fn publish(
     check_channel(channel)?;
     let topic = topic_of(command);
     let channels = &context.shared.channels;
-    if channels.number_of_names(Topic::Pattern) > INLINE_PATTERNS_MAX {
+    if topic == Topic::Channel && channels.pattern_steps() > INLINE_STEPS_MAX {
         context.wait()?;
     }
     let count = match context.session.redis.transaction.publications() {
@@ -293,19 +331,30 @@ pub(super) fn describe(
         "channels" | "shardchannels" => {
             let pattern = strings.next().unwrap_or(b"*");
             pattern::check(pattern)?;
-            let mut names = channels.names(topic);
-            names.retain(|name| matches(pattern, name));
-            let bytes = names.iter().map(|name| name.len()).sum();
-            context.check_length(bytes)?;
-            reply::array(output, names.len());
-            names.iter().for_each(|name| reply::string(output, name));
+            let steps = pattern::steps(pattern);
+            if channels.number_of_names(topic).saturating_mul(steps) > INLINE_STEPS_MAX {
+                context.wait()?;
+            }
+            let (mut names, mut count) = (Vec::new(), 0);
+            channels.try_for_each_name(topic, steps, |name| {
+                if matches(pattern, name) {
+                    context.check_length(names.len() + name.len())?;
+                    reply::string(&mut names, name);
+                    count += 1;
+                }
+                Ok::<_, Halt>(())
+            })?;
+            reply::array(output, count);
+            output.append(&mut names);
         }
         _ => {
+            wait_if_long(context, arguments)?;
+            let start = output.len();
             reply::array(output, 2 * strings.len());
             for name in strings {
+                context.check_length(output.len() - start + name.len())?;
                 reply::string(output, name);
-                let count = channels.count(topic, name, |_, _| false);
-                reply::integer(output, count as i64);
+                reply::integer(output, channels.number_of_subscribers(topic, name) as i64);
             }
         }
     }

@@ -491,7 +491,7 @@ fn run(
             channels::subscribe(context, command, arguments, output)?;
         }
         Command::Unsubscribe | Command::PUnsubscribe | Command::SUnsubscribe => {
-            channels::unsubscribe(context, command, arguments, output);
+            channels::unsubscribe(context, command, arguments, output)?;
         }
         Command::Publish | Command::SPublish => {
             channels::publish(context, command, arguments, output)?;

@@ -1,8 +1,9 @@
 //! Patterns of keys: `*`, `?`, `[a-c]`, `[^a]`, and `\` before a byte that stands for itself.
 
 use super::Failed;
+use memchr::memmem;
 
-/// Longest pattern, in bytes: a match takes as many steps for each byte of a key.
+/// Longest pattern, in bytes: a match takes up to as many steps for each byte of a key.
 const PATTERN_BYTES_MAX: usize = 1024;
 
 /// Fails for a pattern that is too long.
@@ -13,33 +14,83 @@ pub(super) fn check(pattern: &[u8]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Returns whether a pattern matches all of `text`. Takes time of at most the product of their
-/// lengths.
+/// Returns whether a pattern matches all of `text`. Takes time of at most the length of the pattern,
+/// and [`steps`] for each byte of the text.
 pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut pattern_at, mut text_at) = (0, 0);
-    // The last star, and the end of the text that it has taken.
-    let mut star: Option<(usize, usize)> = None;
+    let (head, mut rest) = Part::first(pattern);
+    if !head.is_at(text, 0) {
+        return false;
+    }
+    let mut left = &text[head.length..];
     loop {
-        if pattern.get(pattern_at) == Some(&b'*') {
-            star = Some((pattern_at + 1, text_at));
-            pattern_at += 1;
-            continue;
+        let Some(pattern) = rest else { return left.is_empty() };
+        let (part, next) = Part::first(pattern);
+        if next.is_none() {
+            // The last one is at the end.
+            return left.len().checked_sub(part.length).is_some_and(|at| part.is_at(left, at));
         }
-        match text.get(text_at) {
-            None if pattern_at == pattern.len() => return true,
-            None => return false,
-            Some(byte) => {
-                if let Some(next) = one(pattern, pattern_at, *byte) {
-                    pattern_at = next;
-                    text_at += 1;
-                    continue;
-                }
-            }
+        let Some(at) = part.find(left) else { return false };
+        left = &left[at + part.length..];
+        rest = next;
+    }
+}
+
+/// Returns the steps that a match takes at most for each byte of the text.
+pub(super) fn steps(pattern: &[u8]) -> usize {
+    let (mut most, mut rest) = (1, Part::first(pattern).1);
+    while let Some(pattern) = rest {
+        let (part, next) = Part::first(pattern);
+        if next.is_some() && !part.is_literal {
+            most = most.max(part.bytes.len());
         }
-        // The star takes one byte more.
-        let Some((after, taken)) = star else { return false };
-        (pattern_at, text_at) = (after, taken + 1);
-        star = Some((after, taken + 1));
+        rest = next;
+    }
+    most
+}
+
+/// A part of a pattern that has no star.
+struct Part<'p> {
+    bytes: &'p [u8],
+    /// Number of bytes that it matches.
+    length: usize,
+    /// Whether it matches itself alone.
+    is_literal: bool,
+}
+
+impl<'p> Part<'p> {
+    /// Returns the part before the first star, and the pattern after that star.
+    fn first(pattern: &'p [u8]) -> (Self, Option<&'p [u8]>) {
+        let (mut at, mut length, mut is_literal) = (0, 0, true);
+        while let Some(byte) = pattern.get(at).filter(|byte| **byte != b'*') {
+            is_literal &= !b"?[\\".contains(byte);
+            at = match (byte, pattern.get(at + 1)) {
+                (b'\\', Some(_)) => at + 2,
+                (b'[', _) => set(pattern, at + 1, 0).1,
+                _ => at + 1,
+            };
+            length += 1;
+        }
+        (Self { bytes: &pattern[..at], length, is_literal }, pattern.get(at + 1..))
+    }
+
+    /// Returns whether it matches the text at a place.
+    fn is_at(&self, text: &[u8], at: usize) -> bool {
+        let Some(text) = text.get(at..).and_then(|text| text.get(..self.length)) else {
+            return false;
+        };
+        if self.is_literal {
+            return self.bytes == text;
+        }
+        let step = |at, byte: &u8| one(self.bytes, at, *byte);
+        text.iter().try_fold(0, step).is_some()
+    }
+
+    /// Returns the first place in the text that it matches.
+    fn find(&self, text: &[u8]) -> Option<usize> {
+        if self.is_literal {
+            return memmem::find(text, self.bytes);
+        }
+        (0..=text.len().checked_sub(self.length)?).find(|at| self.is_at(text, *at))
     }
 }
 
@@ -84,7 +135,7 @@ fn set(pattern: &[u8], mut at: usize, byte: u8) -> (bool, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::*;
 
     #[test]
     fn a_pattern_matches_as_in_redis() {
@@ -112,8 +163,64 @@ mod tests {
         }
     }
 
+    /// The definition: a star takes nothing, or one byte more.
+    fn matches_by_definition(pattern: &[u8], text: &[u8]) -> bool {
+        match (pattern.first(), text.first()) {
+            (None, _) => text.is_empty(),
+            (Some(b'*'), None) => matches_by_definition(&pattern[1..], text),
+            (Some(b'*'), Some(_)) => {
+                matches_by_definition(&pattern[1..], text)
+                    || matches_by_definition(pattern, &text[1..])
+            }
+            (Some(_), None) => false,
+            (Some(_), Some(byte)) => one(pattern, 0, *byte)
+                .is_some_and(|next| matches_by_definition(&pattern[next..], &text[1..])),
+        }
+    }
+
+    /// Returns all strings of up to `length` bytes of an alphabet.
+    fn all(alphabet: &[u8], length: u32) -> Vec<Vec<u8>> {
+        let mut strings = vec![Vec::new()];
+        let mut from = 0;
+        for _ in 0..length {
+            let longer: Vec<_> = strings[from..]
+                .iter()
+                .flat_map(|start| alphabet.iter().map(|byte| [start, &[*byte][..]].concat()))
+                .collect();
+            from = strings.len();
+            strings.extend(longer);
+        }
+        strings
+    }
+
     #[test]
-    fn many_stars_take_no_time_without_bound() {
+    fn every_short_pattern_matches_as_it_is_defined() {
+        let texts = all(b"ab*", 4);
+        for pattern in all(b"ab*?\\[]^", 4).into_iter().chain(all(b"a*b?", 6)) {
+            for text in &texts {
+                let expected = matches_by_definition(&pattern, text);
+                assert_eq!(matches(&pattern, text), expected, "{pattern:?} {text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_match_takes_steps_for_each_byte_only_for_bytes_of_many_forms_between_stars() {
+        let long = "a".repeat(1000);
+        for (pattern, expected) in [
+            (String::new(), 1),
+            (format!("{long}*"), 1),
+            (format!("*{long}"), 1),
+            (format!("*{long}*{long}*b"), 1),
+            (format!("?[ab]*{long}?[ab]"), 1),
+            (format!("*{long}?*"), 1001),
+            ("*a?*[abc]*\\*b*".into(), 5),
+        ] {
+            assert_eq!(steps(pattern.as_bytes()), expected, "{pattern}");
+        }
+    }
+    #[test]
+    fn a_pattern_of_many_stars_ends() {
         let pattern = "a*".repeat(1000) + "b";
         assert!(!matches(pattern.as_bytes(), &[b'a'; 10_000]));
     }

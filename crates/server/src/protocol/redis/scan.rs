@@ -55,6 +55,18 @@ pub(super) fn prefix_of(pattern: &[u8]) -> &[u8] {
     &pattern[..special.unwrap_or(pattern.len())]
 }
 
+/// Most steps for each byte of a key that an event loop takes, which may compare some hundred keys.
+const INLINE_STEPS_MAX: usize = 8;
+
+/// Fails for a pattern that is too long. Leaves one that takes many steps to a thread that may wait.
+fn check(context: &Context<'_>, pattern: &[u8]) -> Result<(), Failed> {
+    pattern::check(pattern)?;
+    if pattern::steps(pattern) > INLINE_STEPS_MAX {
+        context.wait()?;
+    }
+    Ok(())
+}
+
 /// Executes `KEYS`.
 pub(super) fn matching(
     context: &mut Context<'_>,
@@ -62,7 +74,7 @@ pub(super) fn matching(
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
     let [pattern] = parts(arguments)?;
-    pattern::check(pattern)?;
+    check(context, pattern)?;
     // In a fixed-length database, keys are ids, and a prefix is an interval of them.
     let prefix = match context.shared.served.model.has_ids {
         true => b"[min,max]",
@@ -97,7 +109,7 @@ pub(super) fn scan(
             _ => return Err(SYNTAX.into()),
         }
     }
-    pattern::check(pattern)?;
+    check(context, pattern)?;
     let has_ids = context.shared.served.model.has_ids;
     context.tally.count(Count::KeysWithPrefix);
     let mut matching = Matching::new(pattern);

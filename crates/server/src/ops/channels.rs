@@ -18,6 +18,10 @@ use std::sync::{Arc, OnceLock};
 /// disconnected.
 pub(crate) const SUBSCRIBER_BYTES_MAX: usize = 8 << 20;
 
+/// Bytes of the messages of each subscriber that take no memory of the budget: one that reads all
+/// of them is not disconnected because other clients use the budget.
+const UNCHARGED_BYTES: usize = 16 << 10;
+
 /// Most bytes of names that a connection subscribes to.
 const NAMES_BYTES_MAX: usize = 1 << 20;
 
@@ -212,7 +216,8 @@ impl Subscriber {
         if queue.is_overrun {
             return;
         }
-        if bytes <= SUBSCRIBER_BYTES_MAX && queue.charge.set(bytes) {
+        let charged_bytes = bytes.saturating_sub(UNCHARGED_BYTES);
+        if bytes <= SUBSCRIBER_BYTES_MAX && queue.charge.set(charged_bytes) {
             queue.bytes.extend_from_slice(message);
         } else {
             queue.bytes = Vec::new();
@@ -470,7 +475,7 @@ mod tests {
         add(&mut one, Topic::Channel, b"a");
         let message = "m".repeat(SUBSCRIBER_BYTES_MAX - 4);
         send(&channels, "a", &message);
-        assert_eq!(budget.used_bytes(), SUBSCRIBER_BYTES_MAX);
+        assert_eq!(budget.used_bytes(), SUBSCRIBER_BYTES_MAX - UNCHARGED_BYTES);
         assert_eq!(one.subscriber().take().map(|bytes| bytes.len()), Some(SUBSCRIBER_BYTES_MAX));
         send(&channels, "a", &message);
         send(&channels, "a", "");
@@ -479,9 +484,14 @@ mod tests {
         let budget = Budget::new(100);
         let mut one = Subscriptions::new(&channels, &budget, 2);
         add(&mut one, Topic::Channel, b"b");
-        send(&channels, "b", &"m".repeat(96));
+        send(&channels, "b", &"m".repeat(96 + UNCHARGED_BYTES));
         assert!(one.subscriber().take().is_some());
-        send(&channels, "b", &"m".repeat(97));
+        let mut others = Charge::none(&budget);
+        assert!(others.set(100));
+        // A short queue needs none.
+        send(&channels, "b", &"m".repeat(UNCHARGED_BYTES - 4));
+        assert!(one.subscriber().take().is_some());
+        send(&channels, "b", &"m".repeat(UNCHARGED_BYTES - 3));
         assert_eq!(one.subscriber().take(), None);
     }
 

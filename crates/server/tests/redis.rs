@@ -404,12 +404,12 @@ fn elements_are_counted_in_values_of_redis() {
                 ("PFADD h a b c", ":1"),
                 ("PFADD h c a", ":0"),
                 ("PFCOUNT h", ":3"),
-                ("EXPIRE h 100", ":1"),
+                ("EXPIREAT h 9999999999", ":1"),
                 ("PFADD i c d", ":1"),
                 ("PFCOUNT h none i", ":4"),
                 ("PFMERGE h i none", "+OK"),
                 ("PFCOUNT h", ":4"),
-                ("TTL h", ":100"),
+                ("EXPIRETIME h", ":9999999999"),
                 ("PFMERGE new", "+OK"),
                 ("STRLEN new", ":18"),
                 ("COPY h copy", ":1"),
@@ -439,7 +439,7 @@ fn elements_are_counted_in_values_of_redis() {
         let add = format!("PFADD many{elements}");
         talk(&mut client, &[(&add, ":1"), (&add, ":0"), ("STRLEN many", ":12304")]);
         talk(&mut client, &[("PFCOUNT many", ":4985"), ("PFMERGE h many", "+OK")]);
-        talk(&mut client, &[("STRLEN h", ":12304"), ("TTL h", ":100")]);
+        talk(&mut client, &[("STRLEN h", ":12304"), ("EXPIRETIME h", ":9999999999")]);
     }
 }
 
@@ -560,6 +560,33 @@ fn dumps_are_those_of_redis_and_are_restored() {
         "-ERR the dump is that of a list: this server has strings only\r\n",
     );
     talk(&mut client, &[("EXISTS c", ":0")]);
+}
+
+/// A reply that would be too long is an error, and the command then changes nothing.
+#[test]
+fn a_reply_over_the_limit_changes_nothing() {
+    let server = start_with(Config { reply_bytes_max: 1000, ..config() }, memory());
+    let mut client = server.connect();
+    let (short, long) = ("a".repeat(400), "b".repeat(1001));
+    let long_name = format!("{long:.700}");
+    talk(&mut client, &[(&format!("SET k {long}"), "+OK"), (&format!("SET s {short}"), "+OK")]);
+    for line in [
+        "SET k v GET".to_owned(),
+        "GETSET k v".to_owned(),
+        "GETDEL k".to_owned(),
+        "GETEX k EX 100".to_owned(),
+        "GETEX k EX -1".to_owned(),
+        format!("ECHO {long}"),
+        format!("PING {long}"),
+        format!("COMMAND GETKEYS MGET {long_name} {short}"),
+        format!("PUBSUB NUMSUB {long_name} {short}"),
+        format!("SUBSCRIBE {long_name} {short}"),
+        format!("UNSUBSCRIBE {long_name} {short}"),
+    ] {
+        let refused = "-ERR reply over the limit of this server";
+        talk(&mut client, &[(&line, refused), ("STRLEN k", ":1001"), ("TTL k", ":-1")]);
+    }
+    talk(&mut client, &[("SET k v", "+OK"), ("GETDEL k", "$1|v"), ("EXISTS k", ":0")]);
 }
 
 /// A value that a request would make too long is refused, or needs memory of the budget.

@@ -11,7 +11,7 @@ pub const REDIS_VERSION: &str = "7.2.4";
 
 /// Executes `PING`. The reply to a subscriber of version 2 has the form of a message.
 pub(super) fn ping(
-    context: &Context<'_>,
+    context: &mut Context<'_>,
     arguments: Arguments<'_>,
     output: &mut Vec<u8>,
 ) -> Result<(), Failed> {
@@ -21,18 +21,25 @@ pub(super) fn ping(
         0 | 1 if is_message => {
             reply::array(output, 2);
             reply::string(output, b"pong");
-            echo(arguments, output);
+            echo(context, arguments, output)?;
         }
         0 => reply::simple(output, "PONG"),
-        1 => echo(arguments, output),
+        1 => echo(context, arguments, output)?,
         _ => return Err("ERR wrong number of arguments for 'ping' command".into()),
     }
     Ok(())
 }
 
 /// Executes `ECHO`.
-pub(super) fn echo(arguments: Arguments<'_>, output: &mut Vec<u8>) {
-    reply::string(output, arguments.iter().next().unwrap_or_default());
+pub(super) fn echo(
+    context: &mut Context<'_>,
+    arguments: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
+    let text = arguments.iter().next().unwrap_or_default();
+    context.check_length(text.len())?;
+    reply::string(output, text);
+    Ok(())
 }
 
 /// Logs in the user of a name and a password.

@@ -35,7 +35,7 @@ pub(super) fn add(
     let width = width(context);
     let mut is_changed = false;
     let check = check(context);
-    change_checked(context, key, check, |found| {
+    change_checked(context, key, check, |_, found| {
         let (mut sketch, meta) = sketch_of(found)?;
         is_changed = found.is_none();
         elements.clone().for_each(|element| is_changed |= sketch.add(element));

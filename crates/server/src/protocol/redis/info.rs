@@ -160,7 +160,7 @@ pub(super) fn commands(
         }
         // The page of the commands is in the documentation.
         "docs" => reply::map(output, context.session.redis.version, 0),
-        "getkeys" => append_keys(strings, output)?,
+        "getkeys" => append_keys(context, strings, output)?,
         "list" if strings.len() > 0 => return Err(SYNTAX.into()),
         "list" => {
             reply::array(output, Command::ALL.len());
@@ -177,7 +177,11 @@ pub(super) fn commands(
 }
 
 /// Appends the keys of a request.
-fn append_keys(mut strings: ArgumentsIter<'_>, output: &mut Vec<u8>) -> Result<(), Failed> {
+fn append_keys(
+    context: &mut Context<'_>,
+    mut strings: ArgumentsIter<'_>,
+    output: &mut Vec<u8>,
+) -> Result<(), Failed> {
     let command = Command::of_name(strings.next().unwrap_or_default());
     let command = command.ok_or("ERR Invalid command specified")?;
     let shape = command.shape();
@@ -187,9 +191,13 @@ fn append_keys(mut strings: ArgumentsIter<'_>, output: &mut Vec<u8>) -> Result<(
     if !shape.takes(strings.len() + 1) {
         return Err("ERR Invalid number of arguments specified for command".into());
     }
-    let keys: Vec<_> = command.keys(strings.rest()).collect();
-    reply::array(output, keys.len());
-    keys.iter().for_each(|key| reply::string(output, key));
+    let keys = || command.keys(strings.rest());
+    let (start, count) = (output.len(), keys().count());
+    reply::array(output, count);
+    for key in keys() {
+        context.check_length(output.len() - start + key.len())?;
+        reply::string(output, key);
+    }
     Ok(())
 }
 

@@ -498,7 +498,7 @@ fn run(
         }
         Command::PubSub => channels::describe(context, part, arguments, output)?,
         Command::Ping => connection::ping(context, arguments, output)?,
-        Command::Echo => connection::echo(arguments, output),
+        Command::Echo => connection::echo(context, arguments, output)?,
         Command::Auth => connection::authenticate(context, arguments, output)?,
         Command::Hello => connection::hello(context, arguments, output)?,
         Command::Reset => connection::reset(context, output),
@@ -843,9 +843,28 @@ enum Decision {
 fn change(
     context: &mut Context<'_>,
     key: &[u8],
-    decide: impl FnMut(Option<&Found>) -> Result<Decision, Failed>,
+    mut decide: impl FnMut(Option<&Found>) -> Result<Decision, Failed>,
 ) -> Result<Option<Found>, Failed> {
-    change_checked(context, key, |_| Ok(()), decide)
+    change_checked(context, key, |_| Ok(()), |_, found| decide(found))
+}
+
+/// Changes a record, and appends the value that it had, or its absence. A value that is too long
+/// for a reply is not changed.
+fn change_and_reply(
+    context: &mut Context<'_>,
+    key: &[u8],
+    output: &mut Vec<u8>,
+    mut decide: impl FnMut(Option<&Found>) -> Result<Decision, Failed>,
+) -> Result<(), Failed> {
+    let decide = |context: &mut Context<'_>, found: Option<&Found>| {
+        context.check_length(found.map_or(0, |found| found.value.len()))?;
+        decide(found)
+    };
+    match change_checked(context, key, |_| Ok(()), decide)? {
+        Some(before) => reply::string(output, &before.value),
+        None => reply::null(output, context.session.redis.version),
+    }
+    Ok(())
 }
 
 /// Changes a record, unless `check` fails for its value, which is not copied before.
@@ -853,11 +872,11 @@ fn change_checked(
     context: &mut Context<'_>,
     key: &[u8],
     check: impl Fn(&[u8]) -> Result<(), Failed>,
-    mut decide: impl FnMut(Option<&Found>) -> Result<Decision, Failed>,
+    mut decide: impl FnMut(&mut Context<'_>, Option<&Found>) -> Result<Decision, Failed>,
 ) -> Result<Option<Found>, Failed> {
     loop {
         let mut found = find_checked(context, key, &check)?;
-        let decision = decide(found.as_ref())?;
+        let decision = decide(context, found.as_ref())?;
         if let (Some(found), Decision::Put(value, _)) = (&mut found, &decision)
             && context.session.redis.transaction.is_executing()
         {

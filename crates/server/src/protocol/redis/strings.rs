@@ -5,8 +5,8 @@ use super::room::{Growth, check_value_length, room_for_value};
 use super::time::{TimeUnit, bad_time, check_expiry};
 use super::transaction::{atomically, check_keys};
 use super::{
-    Decision, Failed, Found, NO_INTEGER, SYNTAX, Value, change, find, integer, parts, reply,
-    unmasked, value_to_change, wait_if_long,
+    Decision, Failed, Found, NO_INTEGER, SYNTAX, Value, change, change_and_reply, find, integer,
+    parts, reply, unmasked, value_to_change, wait_if_long,
 };
 use crate::counters::Count;
 use crate::ops::command_mask;
@@ -120,17 +120,19 @@ pub(super) fn set(
         Presence::Absent => found.is_none(),
         Presence::Present => found.is_some(),
     };
-    let before = change(context, key, |found| {
+    let decide = |found: Option<&Found>| {
         if !is_met(found) {
             return Ok(Decision::Keep);
         }
         let kept_ms = found.filter(|_| options.keeps_expiry).map(|found| found.meta.expires_at_ms);
         let expires_at_ms = kept_ms.unwrap_or(expires_at_ms);
         Ok(Decision::Put(value.to_vec(), Meta { flags: 0, expires_at_ms }))
-    })?;
-    match options.returns_old {
-        true => append_old(context, before.as_ref(), output),
-        false if is_met(before.as_ref()) => reply::simple(output, "OK"),
+    };
+    if options.returns_old {
+        return change_and_reply(context, key, output, decide);
+    }
+    match is_met(change(context, key, decide)?.as_ref()) {
+        true => reply::simple(output, "OK"),
         false => reply::null(output, context.session.redis.version),
     }
     Ok(())
@@ -181,14 +183,6 @@ pub(super) fn set_with_expiry(
     put(context, key, value, Meta { flags: 0, expires_at_ms }, Presence::Any, output)
 }
 
-/// Appends the value that a record had, or its absence.
-fn append_old(context: &Context<'_>, before: Option<&Found>, output: &mut Vec<u8>) {
-    match before {
-        Some(before) => reply::string(output, &before.value),
-        None => reply::null(output, context.session.redis.version),
-    }
-}
-
 /// Executes `GETSET`.
 pub(super) fn get_and_set(
     context: &mut Context<'_>,
@@ -197,9 +191,8 @@ pub(super) fn get_and_set(
 ) -> Result<(), Failed> {
     let [key, value] = parts(arguments)?;
     context.tally.count(Count::Put);
-    let before = change(context, key, |_| Ok(Decision::Put(value.to_vec(), Meta::NONE)))?;
-    append_old(context, before.as_ref(), output);
-    Ok(())
+    let decide = |_: Option<&Found>| Ok(Decision::Put(value.to_vec(), Meta::NONE));
+    change_and_reply(context, key, output, decide)
 }
 
 /// Executes `GETDEL`.
@@ -210,9 +203,7 @@ pub(super) fn get_and_remove(
 ) -> Result<(), Failed> {
     let [key] = parts(arguments)?;
     context.tally.count(Count::Out);
-    let before = change(context, key, |_| Ok(Decision::Remove))?;
-    append_old(context, before.as_ref(), output);
-    Ok(())
+    change_and_reply(context, key, output, |_| Ok(Decision::Remove))
 }
 
 /// Executes `GETEX`.
@@ -240,7 +231,7 @@ pub(super) fn get_and_expire(
         return Err(SYNTAX.into());
     }
     context.tally.count(Count::Touch);
-    let before = change(context, key, |found| {
+    change_and_reply(context, key, output, |found| {
         let Some(found) = found else { return Ok(Decision::Keep) };
         let expires_at_ms = match expiry {
             Some((text, unit)) => match expiry_time(text, unit, Command::GetEx)? {
@@ -251,9 +242,7 @@ pub(super) fn get_and_expire(
             None => 0,
         };
         Ok(Decision::Put(found.value.clone(), Meta { expires_at_ms, ..found.meta }))
-    })?;
-    append_old(context, before.as_ref(), output);
-    Ok(())
+    })
 }
 
 /// Times that several records are read while transactions disturb it, after which these are kept

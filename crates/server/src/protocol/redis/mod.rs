@@ -552,6 +552,7 @@ fn cause_of(command: Command) -> Option<Event> {
         Command::SetBit | Command::BitField => Event::SetBit,
         Command::IncrByFloat => Event::IncrByFloat,
         Command::PfAdd | Command::PfMerge => Event::PfAdd,
+        Command::Incr | Command::Decr | Command::IncrBy | Command::DecrBy => Event::IncrBy,
         Command::GetEx
         | Command::Expire
         | Command::PExpire

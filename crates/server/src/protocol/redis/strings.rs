@@ -120,6 +120,10 @@ pub(super) fn set(
         Presence::Absent => found.is_none(),
         Presence::Present => found.is_some(),
     };
+    if options.keeps_expiry {
+        // The expiry is not new.
+        context.cause = Some(Event::Set);
+    }
     let decide = |found: Option<&Found>| {
         if !is_met(found) {
             return Ok(Decision::Keep);

@@ -8,6 +8,13 @@ use wire::{Class, Effect, RequestKind};
 const FREE: [Command; 5] =
     [Command::Client, Command::Auth, Command::Hello, Command::Reset, Command::Quit];
 
+/// Commands that change no record, although others of their class do.
+const READS: [Command; 3] = [Command::EvalRo, Command::EvalShaRo, Command::Script];
+
+fn is_read(kind: RequestKind) -> bool {
+    READS.iter().any(|command| kind == RequestKind::from(*command))
+}
+
 fn is_free(kind: RequestKind) -> bool {
     FREE.iter().any(|command| kind == RequestKind::from(*command))
 }
@@ -58,14 +65,15 @@ impl Pause {
     pub(crate) fn holds(&self, now_ms: u64, kind: RequestKind) -> bool {
         !is_free(kind)
             && self.is_on(now_ms)
-            && (kind.effect() == Effect::Change || self.is_of_all.load(Ordering::Relaxed))
+            && (kind.effect() == Effect::Change && !is_read(kind)
+                || self.is_of_all.load(Ordering::Relaxed))
     }
 
     /// Returns whether a request has to wait that takes a thread that may wait. It may change
     /// records unless it is known to read them.
     #[cold]
     pub(crate) fn holds_pooled(&self, now_ms: u64, kind: RequestKind) -> bool {
-        let may_change = kind.class() == Class::Other && !is_free(kind);
+        let may_change = kind.class() == Class::Other && !is_free(kind) && !is_read(kind);
         self.holds(now_ms, kind) || may_change && self.is_on(now_ms)
     }
 }
@@ -88,8 +96,12 @@ mod tests {
         assert!(pause.holds(149, misc));
         assert!(pause.holds_pooled(149, info) && !pause.holds_pooled(149, get));
         assert!(!pause.holds_pooled(149, client));
-        for kind in RequestKind::all().filter(|kind| kind.effect() == Effect::Change) {
+        let changes = |kind: &RequestKind| kind.effect() == Effect::Change && !is_read(*kind);
+        for kind in RequestKind::all().filter(changes) {
             assert!(pause.holds(149, kind), "{} {}", kind.protocol(), kind.command());
+        }
+        for command in [Command::EvalRo, Command::EvalShaRo, Command::Script] {
+            assert!(!pause.holds(149, command.into()) && !pause.holds_pooled(149, command.into()));
         }
         for kind in RequestKind::all().filter(|kind| kind.class() == Class::Write) {
             assert!(pause.holds(149, kind), "{} {}", kind.protocol(), kind.command());
@@ -110,6 +122,7 @@ mod tests {
         // A shorter one changes nothing but what it holds.
         pause.begin(110, 5, true);
         assert!(pause.holds(149, get) && !pause.holds(149, client) && !pause.holds(149, auth));
+        assert!(pause.holds(149, Command::EvalRo.into()));
         pause.begin(120, 40, false);
         assert!(pause.holds(159, get) && !pause.holds(160, get) && !pause.may_be_on());
         pause.begin(200, u64::MAX, true);

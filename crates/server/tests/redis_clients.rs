@@ -351,6 +351,20 @@ fn a_wait_without_replicas_ends_in_time_and_stops_no_other_client() {
     wait_until(|| ask(&mut other, "INFO clients").contains("connected_clients:1\r\n"));
     let id = fields(&line)["id"].to_owned();
     assert_eq!(ask(&mut other, &format!("CLIENT LIST ID {id}")), "");
+    // Another client ends a wait.
+    let mut waiting = server.connect();
+    for (reason, reply) in
+        [("", ":0\r\n"), (" error", "-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n")]
+    {
+        waiting.send(&command("WAIT 1 0"));
+        wait_until(|| line_with(&mut other, "flags", "b").is_some());
+        let line = line_with(&mut other, "flags", "b").unwrap();
+        let unblock = format!("CLIENT UNBLOCK {}{reason}", fields(&line)["id"]);
+        assert_eq!(number(&mut other, &unblock), 1);
+        waiting.expect(reply);
+        assert_eq!(number(&mut other, &unblock), 0);
+    }
+    drop(waiting);
     // One that waits can be ended, and so can the server.
     let (mut third, mut fourth) = (server.connect(), server.connect());
     third.send(&command("WAIT 1 0"));

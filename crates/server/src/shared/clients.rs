@@ -8,9 +8,10 @@
 
 use crate::access::users::User;
 use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use wire::RequestKind;
@@ -28,8 +29,17 @@ type Send = Box<dyn Fn(&Arc<Visit>) -> usize + std::marker::Send + Sync>;
 #[derive(Default)]
 pub(crate) struct Clients {
     last_id: AtomicU64,
-    waiting: AtomicUsize,
+    /// By number, the connections that wait for replicas, and how another client ends their wait.
+    waiting: Mutex<BTreeMap<u64, Option<Unblock>>>,
     send: OnceLock<Send>,
+}
+
+/// End of a wait by another client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unblock {
+    /// As if the time were over.
+    Timeout,
+    Error,
 }
 
 /// Description of a connection.
@@ -172,22 +182,44 @@ impl Clients {
 
     /// Returns the number of connections that wait for replicas.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.waiting.lock().len()
     }
 
-    /// Counts a connection that waits for replicas, until the result is dropped.
-    pub(crate) fn begin_wait(self: &Arc<Self>) -> Waiting {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        Waiting(Arc::clone(self))
+    /// Counts the connection of a number as one that waits for replicas, until the result is
+    /// dropped.
+    pub(crate) fn begin_wait(self: &Arc<Self>, id: u64) -> Waiting {
+        self.waiting.lock().insert(id, None);
+        Waiting { clients: Arc::clone(self), id }
+    }
+
+    /// Ends the wait of a connection. Returns whether it waits, and was not told so before.
+    pub(crate) fn unblock(&self, id: u64, unblock: Unblock) -> bool {
+        match self.waiting.lock().get_mut(&id) {
+            Some(slot @ None) => {
+                *slot = Some(unblock);
+                true
+            }
+            _ => false,
+        }
     }
 }
 
 /// A connection that waits for replicas, until this is dropped.
-pub(crate) struct Waiting(Arc<Clients>);
+pub(crate) struct Waiting {
+    clients: Arc<Clients>,
+    id: u64,
+}
+
+impl Waiting {
+    /// Returns how another client has ended the wait, if one has.
+    pub(crate) fn unblocked(&self) -> Option<Unblock> {
+        self.clients.waiting.lock().get(&self.id).copied().flatten()
+    }
+}
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.clients.waiting.lock().remove(&self.id);
     }
 }
 
@@ -200,6 +232,7 @@ impl fmt::Debug for Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicUsize;
 
     #[test]
     fn a_visit_ends_when_all_loops_have_made_it() {
@@ -238,9 +271,12 @@ mod tests {
     #[test]
     fn connections_that_wait_are_counted() {
         let clients = Arc::new(Clients::default());
-        let (one, other) = (clients.begin_wait(), clients.begin_wait());
+        let (one, other) = (clients.begin_wait(1), clients.begin_wait(2));
         assert_eq!((clients.waiting(), clients.next_id(), clients.next_id()), (2, 1, 2));
+        assert!(!clients.unblock(3, Unblock::Error) && clients.unblock(2, Unblock::Error));
+        assert!(!clients.unblock(2, Unblock::Timeout));
+        assert_eq!((one.unblocked(), other.unblocked()), (None, Some(Unblock::Error)));
         drop((one, other));
-        assert_eq!(clients.waiting(), 0);
+        assert!(clients.waiting() == 0 && !clients.unblock(1, Unblock::Timeout));
     }
 }

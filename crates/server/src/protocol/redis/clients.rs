@@ -5,7 +5,7 @@ use crate::ops::command_mask;
 use crate::ops::rights::{Need, Right};
 use crate::protocol::session::Session;
 use crate::protocol::{Context, Next};
-use crate::shared::clients::{Client, ClientState, Names};
+use crate::shared::clients::{Client, ClientState, Names, Unblock};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -156,7 +156,7 @@ fn set_replies(
     Ok(())
 }
 
-/// Executes `CLIENT UNBLOCK`: no connection waits for another client.
+/// Executes `CLIENT UNBLOCK`, which ends the wait of another connection for replicas.
 fn unblock(
     context: &mut Context<'_>,
     mut strings: ArgumentsIter<'_>,
@@ -169,9 +169,15 @@ fn unblock(
     if reason.is_some_and(|reason| !is_reason(reason)) {
         return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into());
     }
-    integer(id).ok_or(NO_INTEGER)?;
+    let id = integer(id).ok_or(NO_INTEGER)?;
     require_admin(context)?;
-    reply::integer(output, 0);
+    let unblock = match reason {
+        Some(reason) if reason.eq_ignore_ascii_case(b"ERROR") => Unblock::Error,
+        _ => Unblock::Timeout,
+    };
+    let clients = &context.shared.clients;
+    let is_unblocked = u64::try_from(id).is_ok_and(|id| clients.unblock(id, unblock));
+    reply::integer(output, i64::from(is_unblocked));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Failed, NO_INTEGER, integer, reply, saturated};
 use crate::protocol::{Context, Halt};
-use crate::shared::clients::Waiting;
+use crate::shared::clients::{Unblock, Waiting};
 use std::time::{Duration, Instant};
 use wire::redis::Arguments;
 
@@ -13,7 +13,7 @@ pub(super) struct Wait {
     changed_us: u64,
     /// Time at which it ends in any case, if there is one.
     until: Option<Instant>,
-    _counted: Waiting,
+    waiting: Waiting,
 }
 
 /// Executes `WAIT`. It is executed again, now and then, until enough replicas have the changes or
@@ -43,11 +43,16 @@ pub(super) fn wait(
                 0 => None,
                 ms => Instant::now().checked_add(Duration::from_millis(ms)),
             },
-            _counted: context.shared.clients.begin_wait(),
+            waiting: context.shared.clients.begin_wait(context.session.id),
         })
     });
     let count = saturated(replication.count_with(begun.changed_us));
-    let is_over = begun.until.is_some_and(|until| until <= Instant::now())
+    let unblocked = begun.waiting.unblocked();
+    if unblocked == Some(Unblock::Error) {
+        return Err("UNBLOCKED client unblocked via CLIENT UNBLOCK".into());
+    }
+    let is_over = unblocked.is_some()
+        || begun.until.is_some_and(|until| until <= Instant::now())
         || context.session.redis.transaction.is_executing()
         || context.may_block
         || context.shared.served.is_stopping();

@@ -580,11 +580,13 @@ fn a_reply_over_the_limit_changes_nothing() {
         format!("PING {long}"),
         format!("COMMAND GETKEYS MGET {long_name} {short}"),
         format!("PUBSUB NUMSUB {long_name} {short}"),
+        format!("BITFIELD k SET u8 0 1{}", " GET u8 0".repeat(50)),
         format!("SUBSCRIBE {long_name} {short}"),
         format!("UNSUBSCRIBE {long_name} {short}"),
     ] {
         let refused = "-ERR reply over the limit of this server";
         talk(&mut client, &[(&line, refused), ("STRLEN k", ":1001"), ("TTL k", ":-1")]);
+        talk(&mut client, &[("GETRANGE k 0 0", "$1|b")]);
     }
     talk(&mut client, &[("SET k v", "+OK"), ("GETDEL k", "$1|v"), ("EXISTS k", ":0")]);
 }

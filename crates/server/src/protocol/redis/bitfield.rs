@@ -184,6 +184,9 @@ fn append_number(out: &mut Vec<u8>, version: Version, number: Option<i128>) {
     }
 }
 
+/// Most bytes of a number in a reply.
+const NUMBER_BYTES_MAX: usize = b":-9223372036854775808\r\n".len();
+
 /// Executes `BITFIELD`, and `BITFIELD_RO`, which changes nothing.
 pub(super) fn execute(
     context: &mut Context<'_>,
@@ -195,6 +198,7 @@ pub(super) fn execute(
     let key = strings.next().ok_or(SYNTAX)?;
     wait_if_long(context, arguments)?;
     let steps = read_steps(strings)?;
+    context.check_length(NUMBER_BYTES_MAX * steps.len())?;
     let version = context.session.redis.version;
     let changed = steps.iter().filter(|step| !matches!(step.action, Action::Get));
     let Some(bytes) = changed.map(|step| step.field.value_bytes()).max() else {

@@ -259,6 +259,7 @@ pub(super) fn manage(
             reply::string(output, &script.digest);
         }
         "exists" => {
+            context.check_length(b":0\r\n".len() * strings.len())?;
             reply::array(output, strings.len());
             strings.for_each(|digest| reply::integer(output, evaluator.has(digest).into()));
         }

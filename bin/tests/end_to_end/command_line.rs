@@ -149,7 +149,7 @@ fn a_refused_list_or_count_is_not_an_empty_one() {
         ("rnum,size", &["count", "size"]),
         ("get,mget", &["range k", "find k"]),
         ("misc", &["range k", "find k", "get --all k"]),
-        ("allread", &["count", "range k", "incr k"]),
+        ("allread", &["count", "range k"]),
     ] {
         let folder = tempfile::tempdir().expect("a folder");
         let name = folder.path().join("a.tcb").display().to_string();

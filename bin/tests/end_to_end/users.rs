@@ -216,7 +216,7 @@ fn a_server_with_users_refuses_others_and_reads_the_file_again() {
     let why = " over memcached's protocol: the password of user ann is wrong";
     assert!(failed.ends_with(why), "{failed}");
     // A password that was typed in place of the name is not in the log.
-    log_in("secret", "", "CLIENT_ERROR authentication failure\r\n");
+    log_in("secret", "secret", "CLIENT_ERROR authentication failure\r\n");
     let why = " over memcached's protocol: no user has this name";
     assert!(
         server.log().lines().last().is_some_and(|line| line.ends_with(why)),

@@ -337,8 +337,8 @@ impl Subscriptions {
         self.names.iter().all(BTreeSet::is_empty)
     }
 
-    /// Subscribes to a name, which takes this number of steps if it is a pattern. Returns whether it
-    /// is a new one.
+    /// Subscribes to a name, which takes this number of steps if it is a pattern. Returns whether
+    /// it is a new one.
     pub(crate) fn add(&mut self, topic: Topic, text: &[u8], steps: usize) -> Result<bool, TooMany> {
         if self.names(topic).contains(text) {
             return Ok(false);

@@ -14,8 +14,8 @@ pub(super) fn check(pattern: &[u8]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Returns whether a pattern matches all of `text`. Takes time of at most the length of the pattern,
-/// and [`steps`] for each byte of the text.
+/// Returns whether a pattern matches all of `text`. Takes time of at most the length of the
+/// pattern, and [`steps`] for each byte of the text.
 pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (head, mut rest) = Part::first(pattern);
     if !head.is_at(text, 0) {

@@ -58,7 +58,8 @@ pub(super) fn prefix_of(pattern: &[u8]) -> &[u8] {
 /// Most steps for each byte of a key that an event loop takes, which may compare some hundred keys.
 const INLINE_STEPS_MAX: usize = 8;
 
-/// Fails for a pattern that is too long. Leaves one that takes many steps to a thread that may wait.
+/// Fails for a pattern that is too long. Leaves one that takes many steps to a thread that may
+/// wait.
 fn check(context: &Context<'_>, pattern: &[u8]) -> Result<(), Failed> {
     pattern::check(pattern)?;
     if pattern::steps(pattern) > INLINE_STEPS_MAX {

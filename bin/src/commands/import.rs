@@ -131,12 +131,12 @@ impl Import {
         drop(target);
         // An empty file of Tokyo Cabinet is an empty database.
         let made = if first.is_none() { made } else { MadeDatabase::default() };
-        made.conclude(&specification.path, records);
         let fewer = (before + imported).saturating_sub(records);
         if fewer > 0 {
             let shown = counted(fewer, "record has", "records have");
             say!("{shown} replaced an earlier one of its key, or expired");
         }
+        made.conclude(&specification.path, records);
         conclusion
     }
 

@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use tempfile::TempDir;
@@ -203,6 +204,49 @@ fn an_interrupted_import_names_its_cursor_and_goes_on_from_there() {
     let text = in_folder(&folder, "a.tsv");
     succeed("tyrant", &["export", &name, &text]);
     assert_eq!(std::fs::read_to_string(text).unwrap().lines().count(), 2);
+}
+
+/// Replies as a Redis with three steps of a scan, each of 400 strings.
+fn of_three_steps(words: &[&str]) -> String {
+    match words {
+        ["SELECT", _] => "+OK\r\n".to_owned(),
+        ["DBSIZE"] => ":1200\r\n".to_owned(),
+        ["SCAN", cursor, ..] => {
+            let step: usize = cursor.parse().expect("a cursor");
+            let keys: Vec<String> = (0..400).map(|number| format!("{step}-{number}")).collect();
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            let next = ((step + 1) % 3).to_string();
+            format!("*2\r\n${}\r\n{next}\r\n{}", next.len(), request(&keys))
+        }
+        ["PEXPIRETIME", _] => ":-1\r\n".to_owned(),
+        ["GET", _] => "$1\r\nv\r\n".to_owned(),
+        _ => "-ERR unknown command\r\n".to_owned(),
+    }
+}
+
+#[test]
+fn a_record_that_is_replaced_while_it_is_read_does_not_get_the_expiry_of_before() {
+    // Between the two requests for it, a record that expires becomes a permanent one.
+    let is_replaced = AtomicBool::new(false);
+    let from = scripted(move |words| match words {
+        ["SCAN", ..] => "*2\r\n$1\r\n0\r\n*1\r\n$1\r\na\r\n".to_owned(),
+        ["GET" | "PEXPIRETIME", "a"] => {
+            let was_replaced = is_replaced.swap(true, Ordering::SeqCst);
+            match (words[0], was_replaced) {
+                ("GET", false) => "$3\r\nold\r\n".to_owned(),
+                ("GET", true) => "$3\r\nnew\r\n".to_owned(),
+                (_, false) => format!(":{LATER_MS}\r\n"),
+                (_, true) => ":-1\r\n".to_owned(),
+            }
+        }
+        _ => of_three_steps(words),
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let (name, text) = (in_folder(&folder, "a.tch"), in_folder(&folder, "a.jsonl"));
+    succeed("tyrant", &["import", &from, "--into", &name]);
+    succeed("tyrant", &["export", &name, &text]);
+    let line = std::fs::read_to_string(text).unwrap();
+    assert!(!line.contains("expires_at_ms"), "{line}");
 }
 
 #[test]

@@ -24,6 +24,14 @@ pub(super) enum Found<'a> {
     Refused(String),
 }
 
+/// Reply to GET.
+enum Got {
+    Nothing,
+    String(Vec<u8>),
+    Oversized(usize),
+    Error(String),
+}
+
 /// Form in which the server gives an expiry.
 #[derive(Clone, Copy)]
 enum ExpiryForm {
@@ -108,8 +116,10 @@ impl Source {
         let mut rest = keys;
         while !rest.is_empty() {
             let (chunk, later) = chunk(rest, |key| {
-                self.connection.push(&[self.expiry.command(), key]);
-                self.connection.push(&[b"GET", key])
+                // A client may replace the record in between. An expiry of before would remove the
+                // new value too early; that of after is right for the key.
+                self.connection.push(&[b"GET", key]);
+                self.connection.push(&[self.expiry.command(), key])
             });
             // An earlier expiry is safer than one that is later by the time of the reply.
             let now_ms = now_ms();
@@ -131,27 +141,30 @@ impl Source {
         take: &mut impl FnMut(&[u8], Found<'_>) -> Result<()>,
     ) -> Result<()> {
         let at = || format!("the copy ended at the key {}", quoted(key));
+        let got = match self.connection.reply().with_context(at)? {
+            RedisReply::Null => Got::Nothing,
+            RedisReply::String(value) => Got::String(value.to_vec()),
+            RedisReply::Oversized(length) => Got::Oversized(length),
+            RedisReply::Error(text) => Got::Error(String::from_utf8_lossy(text).into_owned()),
+            reply => bail!("{}: the reply to GET is {reply:?}", at()),
+        };
         let expiry = match self.connection.reply().with_context(at)? {
             RedisReply::Integer(number) => Ok(number),
             RedisReply::Error(text) => Err(String::from_utf8_lossy(text).into_owned()),
             reply => bail!("{}: the reply to its expiry is {reply:?}", at()),
         };
-        match (self.connection.reply().with_context(at)?, expiry) {
+        match (got, expiry) {
             // A record that came after that is as one that came after the scan.
-            (RedisReply::Null, _) | (_, Ok(NO_RECORD)) => Ok(()),
-            (RedisReply::String(value), Ok(number)) => {
-                take(key, Found::String(value, self.expiry.expires_at_ms(number, now_ms)))
+            (Got::Nothing, _) | (_, Ok(NO_RECORD)) => Ok(()),
+            (Got::String(value), Ok(number)) => {
+                take(key, Found::String(&value, self.expiry.expires_at_ms(number, now_ms)))
             }
-            (RedisReply::Oversized(length), _) => take(key, Found::Oversized(length)),
-            (RedisReply::Error(text), _) if text.starts_with(b"WRONGTYPE") => {
+            (Got::Oversized(length), _) => take(key, Found::Oversized(length)),
+            (Got::Error(text), _) if text.starts_with("WRONGTYPE") => {
                 others.push(key);
                 Ok(())
             }
-            (RedisReply::Error(text), _) => {
-                refused(key, String::from_utf8_lossy(text).into_owned(), take)
-            }
-            (_, Err(text)) => refused(key, text, take),
-            (reply, _) => bail!("{}: the reply to GET is {reply:?}", at()),
+            (Got::Error(text), _) | (_, Err(text)) => refused(key, text, take),
         }
     }
 

@@ -63,7 +63,7 @@ impl Text<'_> {
                 refused.note(&place, &reason, |line| progress.print(line));
                 return Ok(());
             }
-            store(record, &mut target)
+            store(record, &mut target).inspect_err(|_| target.note_failure())
         });
         let mut target = target.lock();
         // Valid records before a bad line are kept.

@@ -70,6 +70,8 @@ pub(crate) struct Target {
     /// Line that the next record comes from.
     line: u64,
     may_repeat: bool,
+    /// Whether a record could not be stored.
+    has_failed: bool,
 }
 
 impl Target {
@@ -90,6 +92,7 @@ impl Target {
             batch_bytes: 0,
             stored: 0,
             line: 0,
+            has_failed: false,
         })
     }
 
@@ -112,6 +115,17 @@ impl Target {
     /// that could not be stored.
     pub(crate) fn line(&self) -> u64 {
         self.line
+    }
+
+    /// Returns whether no record waits to be written.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.batch.is_empty()
+    }
+
+    /// Makes later flushes fail, after a record that could not be stored: a signal must not report
+    /// that all are.
+    pub(crate) fn note_failure(&mut self) {
+        self.has_failed = true;
     }
 
     /// Returns what a fixed-length database requires of a record.
@@ -214,10 +228,11 @@ impl Target {
         })
     }
 
-    /// Writes the batch. If a record cannot be stored, those before it are.
+    /// Writes the batch. If a record cannot be stored, those before it are. Fails again after a
+    /// failure, and the records that are not stored stay in the batch.
     pub(crate) fn flush(&mut self) -> Result<()> {
-        let records = std::mem::take(&mut self.batch);
-        self.batch_bytes = 0;
+        ensure!(!self.has_failed, "a record before could not be stored");
+        let records = &self.batch;
         if records.is_empty() {
             return Ok(());
         }
@@ -225,13 +240,23 @@ impl Target {
         records.iter().for_each(|Pending { key, value, meta, .. }| batch.put(key, value, *meta));
         if self.database.write(&batch).is_ok() {
             self.stored += records.len() as u64;
-            return Ok(());
+        } else {
+            self.write_one_by_one()?;
         }
-        // They are stored one by one to find the one that fails.
+        self.batch.clear();
+        self.batch_bytes = 0;
+        Ok(())
+    }
+
+    /// Writes the batch up to the first record that fails.
+    fn write_one_by_one(&mut self) -> Result<()> {
         let last = self.line;
-        for Pending { key, value, meta, line } in &records {
+        for Pending { key, value, meta, line } in &self.batch {
             self.line = *line;
-            self.database.put_with(key, value, *meta)?;
+            if let Err(error) = self.database.put_with(key, value, *meta) {
+                self.has_failed = true;
+                return Err(error.into());
+            }
             self.stored += 1;
         }
         self.line = last;

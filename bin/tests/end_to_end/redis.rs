@@ -3,12 +3,14 @@
 use crate::process::{Server, fail, path, succeed};
 use crate::tls;
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use tempfile::TempDir;
 use wire::Parse;
@@ -222,6 +224,35 @@ fn of_three_steps(words: &[&str]) -> String {
         ["GET", _] => "$1\r\nv\r\n".to_owned(),
         _ => "-ERR unknown command\r\n".to_owned(),
     }
+}
+
+#[test]
+fn the_cursor_of_an_import_whose_destination_fails_leaves_no_record_out() {
+    // The first SETs are sent within a later step than that of their records.
+    let from = scripted(of_three_steps);
+    let is_full = Arc::new(AtomicBool::new(true));
+    let keys = Arc::new(Mutex::new(BTreeSet::new()));
+    let (full, stored) = (Arc::clone(&is_full), Arc::clone(&keys));
+    let into = scripted(move |words| match words {
+        ["SET", ..] if full.load(Ordering::SeqCst) => "-OOM command not allowed\r\n".to_owned(),
+        ["SET", key, ..] => {
+            stored.lock().unwrap().insert((*key).to_owned());
+            "+OK\r\n".to_owned()
+        }
+        _ => "+OK\r\n".to_owned(),
+    });
+    let error = fail("tyrant", &["import", &from, "--into", &into]);
+    let again = "0 records were imported; the same command imports all of them again";
+    assert!(error.contains(again) && error.contains("OOM"), "{error}");
+    let error = fail("tyrant", &["import", &from, "--into", &into, "--cursor", "1"]);
+    let again = "0 records were imported; the same command with --cursor 1 imports the rest";
+    assert!(error.contains(again), "{error}");
+
+    is_full.store(false, Ordering::SeqCst);
+    succeed("tyrant", &["import", &from, "--into", &into, "--cursor", "1"]);
+    assert_eq!(keys.lock().unwrap().len(), 800);
+    succeed("tyrant", &["import", &from, "--into", &into]);
+    assert_eq!(keys.lock().unwrap().len(), 1200);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Import of the strings of a server of Redis's protocol, into a database or another such server.
 //!
-//! The place of an import is the cursor of its scan, with which a later import goes on.
+//! The place of an import is a cursor of its scan, with which a later import goes on. It is that of
+//! the first step with a record that may not be stored: records wait in a batch or a pipeline, also
+//! after the scan has gone on.
 
 use super::source::{Found, Source};
 use super::writer::{Refuse, Writer};
@@ -73,7 +75,7 @@ impl Import<'_> {
             // The first error is the one to show.
             let _ = copy.finish(&progress);
             let stored = counted(copy.stored(), "record was", "records were");
-            format!("{stored} imported; {}", rest(copy.cursor))
+            format!("{stored} imported; {}", rest(copy.resumption))
         })?;
         drop(interruption);
         drop(progress);
@@ -117,6 +119,7 @@ impl Import<'_> {
             source.read(&keys, |key, found| copy.lock().take(key, found, progress))?;
             let mut copy = copy.lock();
             copy.cursor = next;
+            copy.note_stored();
             progress.advance(keys.len() as u64);
             if next == 0 {
                 return copy.finish(progress);
@@ -132,8 +135,9 @@ fn explain_interruption(progress: &Progress, copy: &Arc<Mutex<Copy>>) -> Result<
     Cleanup::on_signals(move || {
         bar.finish_and_clear();
         let mut copy = copy.lock();
-        let stored = copy.sink.finish(&mut |_, _| {});
-        let (count, cursor) = (copy.stored(), copy.cursor);
+        let flushed = copy.sink.flush(&mut |_, _| {});
+        let stored = copy.settle(flushed);
+        let (count, cursor) = (copy.stored(), copy.resumption);
         let word = unit(count, "record", "records");
         eprint!("tyrant: interrupted after {} {word}; ", HumanCount(count));
         match stored {
@@ -180,14 +184,27 @@ impl Sink {
         target.put(key, value, Meta { flags: 0, expires_at_ms })
     }
 
-    /// Returns once all records are stored, in a database durably.
-    fn finish(&mut self, refuse: &mut Refuse<'_>) -> Result<()> {
+    /// Stores the records that wait.
+    fn flush(&mut self, refuse: &mut Refuse<'_>) -> Result<()> {
         match self {
             Self::Server(writer) => writer.flush(refuse),
-            Self::Database { target, .. } => {
-                target.flush()?;
-                Ok(target.database().sync()?)
-            }
+            Self::Database { target, .. } => target.flush(),
+        }
+    }
+
+    /// Returns whether no record waits to be stored.
+    fn is_flushed(&self) -> bool {
+        match self {
+            Self::Server(writer) => writer.is_flushed(),
+            Self::Database { target, .. } => target.is_flushed(),
+        }
+    }
+
+    /// Makes the stored records durable, in a database.
+    fn sync(&self) -> Result<()> {
+        match self {
+            Self::Server(_) => Ok(()),
+            Self::Database { target, .. } => Ok(target.database().sync()?),
         }
     }
 }
@@ -206,8 +223,12 @@ fn refusal(target: &Target, limits: Option<IdLimits>, key: &[u8], value: &[u8]) 
 /// State of a copy.
 struct Copy {
     sink: Sink,
+    /// Cursor of the first step.
+    first: u64,
     /// Cursor of the step that is under way.
     cursor: u64,
+    /// Cursor of the first step with a record that may not be stored.
+    resumption: u64,
     refused: Refused,
     /// Records of other types: their number, and a key of one.
     others: BTreeMap<String, (u64, Vec<u8>)>,
@@ -215,7 +236,14 @@ struct Copy {
 
 impl Copy {
     fn new(sink: Sink, cursor: u64) -> Self {
-        Self { sink, cursor, refused: Refused::default(), others: BTreeMap::new() }
+        Self {
+            sink,
+            first: cursor,
+            cursor,
+            resumption: cursor,
+            refused: Refused::default(),
+            others: BTreeMap::new(),
+        }
     }
 
     fn stored(&self) -> u64 {
@@ -230,7 +258,9 @@ impl Copy {
         let mut refuse = refusing(refused, progress);
         match found {
             Found::String(value, expires_at_ms) => {
-                sink.put(key, value, expires_at_ms, &mut refuse)?
+                sink.put(key, value, expires_at_ms, &mut refuse)?;
+                drop(refuse);
+                self.note_stored();
             }
             Found::Oversized(length) => refuse(
                 key,
@@ -252,9 +282,26 @@ impl Copy {
         *count += 1;
     }
 
+    /// Moves the place to go on to the step under way, once no record of an earlier one waits.
+    fn note_stored(&mut self) {
+        if self.sink.is_flushed() {
+            self.resumption = self.cursor;
+        }
+    }
+
+    /// Returns once all records are stored, in a database durably.
     fn finish(&mut self, progress: &Progress) -> Result<()> {
         let Self { sink, refused, .. } = self;
-        sink.finish(&mut refusing(refused, progress))
+        let flushed = sink.flush(&mut refusing(refused, progress));
+        self.settle(flushed)
+    }
+
+    /// Makes what is stored durable after the last flush.
+    fn settle(&mut self, flushed: Result<()>) -> Result<()> {
+        self.note_stored();
+        // Records of any step may be lost then.
+        self.sink.sync().inspect_err(|_| self.resumption = self.first)?;
+        flushed
     }
 
     /// Fails if not everything was imported.

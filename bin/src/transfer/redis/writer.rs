@@ -2,7 +2,7 @@
 
 use super::is_of_one_record;
 use crate::bytes::quoted;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use client::{RedisConnection, RedisReply};
 use std::collections::VecDeque;
 
@@ -14,11 +14,13 @@ pub(super) struct Writer {
     /// Keys whose replies have not come.
     awaited: VecDeque<Vec<u8>>,
     stored: u64,
+    /// Whether a flush has failed. The connection is then not used any more.
+    has_failed: bool,
 }
 
 impl Writer {
     pub(super) fn new(connection: RedisConnection) -> Self {
-        Self { connection, awaited: VecDeque::new(), stored: 0 }
+        Self { connection, awaited: VecDeque::new(), stored: 0, has_failed: false }
     }
 
     /// Returns the number of records that the server has stored.
@@ -42,9 +44,15 @@ impl Writer {
         if is_full { self.flush(refuse) } else { Ok(()) }
     }
 
-    /// Sends the records, and reads the replies to all of them.
+    /// Returns whether the server has replied to all records.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.awaited.is_empty()
+    }
+
+    /// Sends the records, and reads the replies to all of them. Fails again after a failure.
     pub(super) fn flush(&mut self, refuse: &mut Refuse<'_>) -> Result<()> {
-        self.read_replies(refuse).inspect_err(|_| self.awaited.clear())
+        ensure!(!self.has_failed, "a record before could not be stored");
+        self.read_replies(refuse).inspect_err(|_| self.has_failed = true)
     }
 
     fn read_replies(&mut self, refuse: &mut Refuse<'_>) -> Result<()> {

@@ -28,6 +28,7 @@ mod signals;
 mod sizes;
 mod systemd;
 pub mod tcrmgr;
+mod temporary;
 mod time;
 mod transfer;
 pub mod ttserver;

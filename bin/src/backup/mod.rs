@@ -10,7 +10,6 @@
 
 mod catalog;
 mod create;
-mod interrupt;
 mod repository;
 mod restore;
 mod source;

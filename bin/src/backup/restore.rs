@@ -1,8 +1,8 @@
 //! Restoring a database from a backup.
 
 use super::catalog::Catalog;
-use super::interrupt::TemporaryFolder;
 use super::repository::{Repository, sync_folder};
+use crate::temporary::{TemporaryFolder, TemporaryNames, remove_leftovers};
 use crate::time;
 use crate::transfer::import_once::suffix;
 use crate::transfer::progress::Progress;
@@ -11,7 +11,6 @@ use cabinet::files::{FolderLock, folder_of};
 use cabinet::name::Kind;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use server::{CopyPosition, POSITION_FILE, Replayed};
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, chown};
@@ -52,8 +51,20 @@ pub(crate) struct Restored {
 }
 
 impl Restore {
-    /// Restores the database. If it fails, the database's name is as it was before.
+    /// Restores the database. If it fails, the database's name is as it was before. A link is kept,
+    /// and its target restored.
     pub(crate) fn run(&self, repository: &Repository) -> Result<Restored> {
+        if !self.into.is_symlink() {
+            return self.run_at_place(repository);
+        }
+        let into = &self.into;
+        ensure!(into.exists(), "{} is a broken symbolic link", into.display());
+        let into = fs::canonicalize(into);
+        let into = into.with_context(|| format!("cannot follow {}", self.into.display()))?;
+        Self { into, ..self.clone() }.run_at_place(repository)
+    }
+
+    fn run_at_place(&self, repository: &Repository) -> Result<Restored> {
         let (backup, catalog) = self.choose(repository)?;
         let kind = Kind::of_path(&self.into);
         if kind != Some(catalog.kind) {
@@ -71,7 +82,7 @@ impl Restore {
         );
         // A database that is open is refused before its backup is copied, too.
         drop(self.check_target()?);
-        let temporary = temporary(&self.into)?;
+        let temporary = temporary(&self.into, catalog.kind)?;
         let unchanged = format!(
             "{} is as it was before; the same command restores from the beginning",
             self.into.display()
@@ -208,11 +219,18 @@ fn give_to_owner_of(other: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Creates the folder beside the database that is swapped with it.
-fn temporary(into: &Path) -> Result<TemporaryFolder> {
-    let mut suffix = OsString::from("restoring.");
-    suffix.push(into.extension().unwrap_or_default());
-    let temporary = TemporaryFolder::begin(into.with_extension(suffix))?;
+/// Creates the folder beside the database that is swapped with it. Those that killed restores have
+/// left are removed.
+fn temporary(into: &Path, kind: Kind) -> Result<TemporaryFolder> {
+    let names = TemporaryNames::of_database(into, "restoring", suffix(kind));
+    let place = folder_of(into);
+    let report = |error| eprintln!("tyrant: a leftover of an earlier restore remains: {error:#}");
+    ensure!(
+        !remove_leftovers(place, &names, report),
+        "another program is restoring to {}",
+        into.display()
+    );
+    let temporary = TemporaryFolder::begin(place, &names)?;
     let path = temporary.path();
     fs::create_dir(path).with_context(|| format!("cannot create {}", path.display()))?;
     Ok(temporary)

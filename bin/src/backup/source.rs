@@ -1,8 +1,8 @@
 //! Source of a backup: a copy of a database, made by its server or from a database that is not
 //! served.
 
-use super::interrupt::{TemporaryFolder, remove_leftovers};
 use crate::errors::require;
+use crate::temporary::{TemporaryFolder, TemporaryNames, remove_leftovers};
 use crate::transfer::progress::Progress;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use cabinet::Database;
@@ -12,15 +12,11 @@ use client::Settings;
 use server::CopyPosition;
 use std::ffi::OsStr;
 use std::fs;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Part of the name of a copy between the database's name and the digits.
 const INFIX: &str = ".backup-";
-
-/// Hexadecimal digits at the end of the name of a copy.
-const DIGITS: usize = 16;
 
 /// The database to back up.
 #[derive(Clone, Debug)]
@@ -42,8 +38,9 @@ pub(crate) enum Source {
 /// A copy of a database, removed when this is dropped.
 pub(super) struct Snapshot {
     copy: TemporaryFolder,
-    /// Beginning of the names of all copies of the database.
-    prefix: Vec<u8>,
+    /// Names of all copies of the database. Each backup has one of its own: the server may still be
+    /// making the copy for a killed one.
+    names: TemporaryNames,
 }
 
 impl Source {
@@ -73,24 +70,17 @@ impl Snapshot {
         let name = name.with_context(|| format!("{} is not a database", database.display()))?;
         let mut prefix = name.to_owned();
         prefix.push(INFIX);
-        let mut name = prefix.clone();
-        // Each backup has a name of its own: the server may still be making the copy for a killed
-        // one. The first digit is always a letter, see [`is_copy`].
-        let random = RandomState::new().build_hasher().finish() | 0xa << (4 * (DIGITS - 1));
-        name.push(format!("{random:0DIGITS$x}"));
-        let copy = TemporaryFolder::begin(folder.join(name))?;
-        let snapshot = Self { copy, prefix: prefix.into_vec() };
+        let names = TemporaryNames::new(prefix, "");
+        let snapshot = Self { copy: TemporaryFolder::begin(folder, &names)?, names };
         snapshot.remove_leftovers();
         Ok(snapshot)
     }
 
     /// Removes the copies that earlier backups have left.
     fn remove_leftovers(&self) {
-        remove_leftovers(
-            folder_of(self.path()),
-            |name| is_copy(name, &self.prefix),
-            |error| eprintln!("tyrant: a copy of an earlier backup is still there: {error:#}"),
-        );
+        remove_leftovers(folder_of(self.path()), &self.names, |error| {
+            eprintln!("tyrant: a copy of an earlier backup is still there: {error:#}")
+        });
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -116,17 +106,6 @@ impl Snapshot {
                 .with_context(|| format!("{} does not contain a time stamp", path.display()))?,
         ))
     }
-}
-
-/// Returns whether a file is named like a copy that begins with `prefix`. A time stamp, with which
-/// a script may name its own copies, has no letter.
-fn is_copy(name: &[u8], prefix: &[u8]) -> bool {
-    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    name.strip_prefix(prefix).is_some_and(|digits| {
-        digits.len() == DIGITS
-            && digits.iter().all(is_digit)
-            && digits.iter().any(u8::is_ascii_lowercase)
-    })
 }
 
 fn of_database(name: &str) -> Result<Snapshot> {
@@ -238,27 +217,6 @@ fn ensure_number(text: &str) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_copy_is_told_from_those_of_scripts() {
-        let is_copy = |name: &str| is_copy(name.as_bytes(), b"casket.tch.backup-");
-        assert!(is_copy("casket.tch.backup-03c5389e984be841"));
-        for other in [
-            "casket.tch",
-            "casket.tch.backup-1795264208120034",
-            "casket.tch.backup-03c5389e984be84",
-            "casket.tch.backup-03c5389e984be8411",
-            "casket.tch.backup-before-upgrades",
-            "other.tch.backup-03c5389e984be841",
-        ] {
-            assert!(!is_copy(other), "{other}");
-        }
-        let folder = tempfile::tempdir().unwrap();
-        for _ in 0..100 {
-            let snapshot = Snapshot::begin(folder.path(), Path::new("/a/casket.tch")).unwrap();
-            assert!(is_copy(snapshot.path().file_name().unwrap().to_str().unwrap()));
-        }
-    }
 
     #[test]
     fn a_status_line_is_found_by_its_whole_name() {

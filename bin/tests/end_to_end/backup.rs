@@ -8,9 +8,9 @@ use client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -502,7 +502,11 @@ fn a_database_is_restored_to_any_point_in_time_after_its_backup() {
     fs::write(log.join("00000002.ulog"), &bytes[late..]).unwrap();
     let error = backups.restore_fails("e.tch", &[&options[..], &[&first]].concat());
     assert!(error.contains("have been removed"), "{error}");
-    assert!(!backups.target("e.tch").exists() && !backups.target("e.restoring.tch").exists());
+    let names: Vec<_> = fs::read_dir(backups.folder.path()).unwrap().collect();
+    let has_e = |name: &io::Result<fs::DirEntry>| {
+        name.as_ref().unwrap().file_name().to_str().unwrap().starts_with("e.")
+    };
+    assert!(!names.iter().any(has_e), "{names:?}");
 }
 
 #[test]
@@ -793,6 +797,45 @@ fn a_restore_overwrites_only_on_request() {
     backups.create(&["--database", text(&source)]);
     backups.verify();
     assert_eq!(backups.listed().len(), 2);
+}
+
+#[test]
+fn a_restore_removes_its_own_leftovers_and_no_other_database() {
+    let backups = Backups::new();
+    let source = backups.target("source.tch");
+    Database::open(text(&source)).unwrap().put(b"k", b"v").unwrap();
+    backups.create(&["--database", text(&source)]);
+    let mine = backups.target("other.restoring.tch");
+    Database::open(text(&mine)).unwrap().put(b"k", b"mine").unwrap();
+    // The leftover of a killed restore.
+    let left = backups.target("other.restoring-03c5389e984be841.tch");
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("manifest"), "").unwrap();
+    let (other, _) = backups.restore("other.tch", &[]);
+    assert_eq!(Database::open(text(&mine)).unwrap().get(b"k").unwrap().unwrap(), b"mine");
+    assert_eq!(Database::open(text(&other)).unwrap().get(b"k").unwrap().unwrap(), b"v");
+    assert!(!left.exists());
+}
+
+#[test]
+fn a_restore_through_a_link_replaces_the_database_that_it_leads_to() {
+    let backups = Backups::new();
+    let source = backups.target("source.tch");
+    Database::open(text(&source)).unwrap().put(b"k", b"v").unwrap();
+    backups.create(&["--database", text(&source)]);
+    let data = backups.target("data");
+    fs::create_dir(&data).unwrap();
+    let (database, link) = (data.join("casket.tch"), backups.target("link.tch"));
+    Database::open(text(&database)).unwrap().put(b"k", b"old").unwrap();
+    symlink("data/casket.tch", &link).unwrap();
+    backups.restore_fails("link.tch", &[]);
+    backups.restore("link.tch", &["--replace"]);
+    assert!(link.is_symlink());
+    assert_eq!(Database::open(text(&database)).unwrap().get(b"k").unwrap().unwrap(), b"v");
+    assert_eq!(fs::read_dir(&data).unwrap().count(), 1);
+    fs::remove_dir_all(&database).unwrap();
+    let error = backups.restore_fails("link.tch", &["--replace"]);
+    assert!(error.contains("is a broken symbolic link"), "{error}");
 }
 
 #[test]

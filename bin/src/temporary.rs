@@ -1,4 +1,8 @@
-//! Temporary folders: removed even if the command is interrupted.
+//! Temporary names, each with random digits, and temporary folders, which are removed even if the
+//! command is interrupted.
+//!
+//! A file or a folder is known to be a leftover by its name, and by a lock that its program holds.
+//! Programs of several containers may have one process id.
 
 use crate::signals::Cleanup;
 use anyhow::{Context, Result};
@@ -8,8 +12,9 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::fs::{File, TryLockError};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,9 +33,58 @@ const REMOVALS_MAX: u32 = 500;
 /// Suffix of the lock file beside a folder.
 const LOCK_SUFFIX: &str = ".lock";
 
+/// Hexadecimal digits of a temporary name.
+const DIGITS: usize = 16;
+
+/// Temporary names of one purpose: a beginning, random digits and an end.
+pub(crate) struct TemporaryNames {
+    prefix: Vec<u8>,
+    suffix: String,
+}
+
+impl TemporaryNames {
+    pub(crate) fn new(prefix: impl Into<OsString>, suffix: impl Into<String>) -> Self {
+        Self { prefix: prefix.into().into_vec(), suffix: suffix.into() }
+    }
+
+    /// Returns names for a database that gets the name `path`, as `X.importing-DIGITS.tch`. The
+    /// suffix is that of its kind, which a name without one does not have.
+    pub(crate) fn of_database(path: &Path, word: &str, suffix: &str) -> Self {
+        let mut prefix = path.file_stem().unwrap_or_default().to_owned();
+        prefix.push(format!(".{word}-"));
+        Self::new(prefix, format!(".{suffix}"))
+    }
+
+    /// Returns a new name. Its first digit is a letter, see [`TemporaryNames::has`].
+    pub(crate) fn random(&self) -> OsString {
+        let random = RandomState::new().build_hasher().finish() | 0xa << (4 * (DIGITS - 1));
+        let digits = format!("{random:0DIGITS$x}");
+        OsString::from_vec([&self.prefix, digits.as_bytes(), self.suffix.as_bytes()].concat())
+    }
+
+    /// Returns whether a name is one of these. A time stamp, with which a script may name its own
+    /// files, has no letter.
+    pub(crate) fn has(&self, name: &[u8]) -> bool {
+        let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let digits = name.strip_prefix(&*self.prefix);
+        digits.and_then(|rest| rest.strip_suffix(self.suffix.as_bytes())).is_some_and(|digits| {
+            digits.len() == DIGITS
+                && digits.iter().all(is_digit)
+                && digits.iter().any(u8::is_ascii_lowercase)
+        })
+    }
+}
+
+/// Returns whether a path is the name of an open file.
+pub(crate) fn is_name_of(path: &Path, file: &File) -> bool {
+    let (named, open) = (fs::symlink_metadata(path), file.metadata());
+    let identity = |file: fs::Metadata| (file.dev(), file.ino());
+    matches!((named.map(identity), open.map(identity)), (Ok(named), Ok(open)) if named == open)
+}
+
 /// A folder that is removed when this is dropped, and when a signal ends the program. It is locked
 /// against other programs.
-pub(super) struct TemporaryFolder {
+pub(crate) struct TemporaryFolder {
     path: PathBuf,
     /// Whether the folder could not be removed, which the caller knows.
     stays: bool,
@@ -74,10 +128,12 @@ impl Request {
 }
 
 impl TemporaryFolder {
-    /// Claims a path. A folder left there by a killed program is removed first.
-    pub(super) fn begin(path: PathBuf) -> Result<Self> {
-        let claim = Claim::of(&path)?;
-        clear(&path)?;
+    /// Claims a new name in `place`. The caller makes the folder.
+    pub(crate) fn begin(place: &Path, names: &TemporaryNames) -> Result<Self> {
+        let path = place.join(names.random());
+        let claim = Claim::try_of(&path)?;
+        let claim =
+            claim.with_context(|| format!("another program is using {}", path.display()))?;
         let request = Arc::<Request>::default();
         let (removed, claimed, asked) = (path.clone(), claim.path.clone(), Arc::clone(&request));
         let cleanup = Cleanup::on_signals(move || {
@@ -93,7 +149,7 @@ impl TemporaryFolder {
 
     /// Calls `ask`, which asks a server to make the folder and waits for its reply. A signal
     /// meanwhile removes what the server makes. `bar` is that of the command.
-    pub(super) fn ask<T>(&self, bar: ProgressBar, ask: impl FnOnce() -> T) -> T {
+    pub(crate) fn ask<T>(&self, bar: ProgressBar, ask: impl FnOnce() -> T) -> T {
         *self.request.awaited.lock() = Some(bar);
         let reply = ask();
         *self.request.awaited.lock() = None;
@@ -104,16 +160,16 @@ impl TemporaryFolder {
     }
 
     /// Blocks signals until the guard is dropped.
-    pub(super) fn hold_signals(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn hold_signals(&self) -> MutexGuard<'_, ()> {
         self.cleanup.hold()
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Removes the folder now, and tells whether that has succeeded.
-    pub(super) fn remove(mut self) -> Result<()> {
+    pub(crate) fn remove(mut self) -> Result<()> {
         let removed = clear(&self.path);
         // Another try would fail alike.
         self.stays = removed.is_err();
@@ -142,29 +198,33 @@ fn clear(path: &Path) -> Result<()> {
     }
 }
 
-/// Removes the folders that programs which have ended have left in `folder`. Their names are those
-/// of which `is_temporary` returns true. A folder that a server is still making for such a program
-/// is removed too: the server then fails to make it. One that another program uses stays.
-pub(super) fn remove_leftovers(
+/// Removes the folders with these names that programs which have ended have left in `folder`. One
+/// that a server is still making for such a program is removed too: the server then fails to make
+/// it. Returns whether there is one that another program uses, which stays.
+pub(crate) fn remove_leftovers(
     folder: &Path,
-    is_temporary: impl Fn(&[u8]) -> bool,
+    temporary: &TemporaryNames,
     mut report: impl FnMut(anyhow::Error),
-) {
+) -> bool {
     // Whether it can be read shows where something is made in it.
-    let Ok(entries) = fs::read_dir(folder) else { return };
+    let Ok(entries) = fs::read_dir(folder) else { return false };
     let names = entries.flatten().map(|entry| entry.file_name());
     let left: BTreeSet<OsString> = names
         .filter_map(|name| {
             let bytes = name.as_bytes();
             let bytes = bytes.strip_suffix(LOCK_SUFFIX.as_bytes()).unwrap_or(bytes);
-            is_temporary(bytes).then(|| OsStr::from_bytes(bytes).to_owned())
+            temporary.has(bytes).then(|| OsStr::from_bytes(bytes).to_owned())
         })
         .collect();
+    let mut any_is_used = false;
     for name in left {
         let path = folder.join(name);
         let removed = match Claim::try_of(&path) {
             Ok(Some(_claim)) => clear(&path),
-            Ok(None) => Ok(()),
+            Ok(None) => {
+                any_is_used = true;
+                Ok(())
+            }
             Err(error) => Err(error),
         };
         if let Err(error) = removed
@@ -173,6 +233,7 @@ pub(super) fn remove_leftovers(
             report(error);
         }
     }
+    any_is_used
 }
 
 impl Drop for TemporaryFolder {
@@ -192,11 +253,6 @@ struct Claim {
 }
 
 impl Claim {
-    fn of(folder: &Path) -> Result<Self> {
-        let claimed = Self::try_of(folder)?;
-        claimed.with_context(|| format!("another program is using {}", folder.display()))
-    }
-
     /// Returns none if another program has claimed the folder.
     fn try_of(folder: &Path) -> Result<Option<Self>> {
         let mut path = OsString::from(folder);
@@ -211,8 +267,7 @@ impl Claim {
                 Ok(()) => {}
             }
             // The previous holder may have just removed it.
-            let inode = file.metadata().with_context(failed)?.ino();
-            if fs::metadata(&path).is_ok_and(|present| present.ino() == inode) {
+            if is_name_of(&path, &file) {
                 return Ok(Some(Self { path, file }));
             }
         }
@@ -232,43 +287,59 @@ impl Drop for Claim {
 mod tests {
     use super::*;
 
+    fn names() -> TemporaryNames {
+        TemporaryNames::new("casket.backup-", ".tch")
+    }
+
+    fn found(place: &Path) -> BTreeSet<OsString> {
+        fs::read_dir(place).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    }
+
     #[test]
-    fn a_folder_belongs_to_one_program_and_is_removed_completely() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("folder");
-        // The leftover of a killed program.
-        fs::create_dir(&path).unwrap();
-        fs::write(place.path().join("folder.lock"), "").unwrap();
-        let passing = TemporaryFolder::begin(path.clone()).unwrap();
-        assert!(!path.exists());
-        fs::create_dir(&path).unwrap();
-        assert!(TemporaryFolder::begin(path.clone()).is_err());
-        assert!(path.exists());
-        drop(passing);
-        drop(TemporaryFolder::begin(path).unwrap());
-        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    fn temporary_names_are_told_from_those_of_users_and_scripts() {
+        assert!(names().has(b"casket.backup-03c5389e984be841.tch"));
+        for other in [
+            "casket.tch",
+            "casket.backup.tch",
+            "casket.backup-1795264208120034.tch",
+            "casket.backup-03c5389e984be84.tch",
+            "casket.backup-03c5389e984be8411.tch",
+            "casket.backup-03c5389e984be841",
+            "casket.backup-before-upgrades.tch",
+            "other.backup-03c5389e984be841.tch",
+        ] {
+            assert!(!names().has(other.as_bytes()), "{other}");
+        }
+        for _ in 0..100 {
+            assert!(names().has(names().random().as_bytes()));
+        }
     }
 
     #[test]
     fn leftovers_are_removed_unless_a_program_uses_them() {
         let place = tempfile::tempdir().unwrap();
         let path = |name: &str| place.path().join(name);
+        let left = |number: u32| format!("casket.backup-{number:015}a.tch");
         // With a lock file, without, and a lock file alone.
-        for name in ["copy-1", "copy-2", "mine"] {
+        for name in [&left(1), &left(2), "casket.backup.tch"] {
             fs::create_dir(path(name)).unwrap();
             fs::write(path(name).join("file"), "").unwrap();
         }
-        for name in ["copy-1.lock", "copy-3.lock", "mine.lock"] {
-            fs::write(path(name), "").unwrap();
+        for name in [left(1), left(3), "casket.backup.tch".to_owned()] {
+            fs::write(path(&format!("{name}.lock")), "").unwrap();
         }
-        let used = TemporaryFolder::begin(path("copy-4")).unwrap();
+        let remove = || remove_leftovers(place.path(), &names(), |error| panic!("{error}"));
+        assert!(!remove());
+        let used = TemporaryFolder::begin(place.path(), &names()).unwrap();
         fs::create_dir(used.path()).unwrap();
-        let is_temporary = |name: &[u8]| name.starts_with(b"copy-");
-        remove_leftovers(place.path(), is_temporary, |error| panic!("{error}"));
-        let names = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name());
-        let names: BTreeSet<OsString> = names.collect();
-        let expected = ["copy-4", "copy-4.lock", "mine", "mine.lock"];
-        assert_eq!(names, BTreeSet::from(expected.map(OsString::from)));
+        assert!(remove());
+        let name = used.path().file_name().unwrap().to_owned();
+        let mut lock = name.clone();
+        lock.push(".lock");
+        let mine = ["casket.backup.tch", "casket.backup.tch.lock"].map(OsString::from);
+        assert_eq!(found(place.path()), mine.iter().cloned().chain([name, lock]).collect());
+        drop(used);
+        assert_eq!(found(place.path()), BTreeSet::from(mine));
     }
 
     #[test]

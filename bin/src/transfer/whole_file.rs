@@ -1,15 +1,19 @@
 //! Atomic output files: written under a temporary name and renamed when complete.
 //!
 //! If a command is interrupted, the previous file remains. Devices and pipes are written directly.
+//!
+//! The temporary file is locked while it is written, so that another command can tell it from the
+//! leftover of a killed one.
 
 use crate::say::{STANDARD_OUTPUT, named};
 use crate::signals::Cleanup;
+use crate::temporary::{TemporaryNames, is_name_of};
 use anyhow::{Context, Result, bail, ensure};
 use cabinet::files::{folder_of, sync_folder};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process;
 
 /// Folders with links to the open files of this process. No file can be created in them.
 const DESCRIPTORS: [&str; 3] = ["/dev/stdout", "/dev/fd/", "/proc/"];
@@ -112,23 +116,15 @@ pub(crate) struct WholeFile {
 
 impl WholeFile {
     fn begin(place: &Path, permissions: Option<Permissions>) -> Result<Self> {
-        // It is short, however long the file's name is.
-        let name = format!(".tyrant-export-{}.partial", process::id());
-        let temporary = folder_of(place).join(name);
+        let folder = folder_of(place);
+        remove_leftovers(folder);
+        let temporary = folder.join(names().random());
         let removed = temporary.clone();
         let cleanup = Cleanup::on_signals(move || {
             let _ = fs::remove_file(&removed);
         })?;
         let ending = cleanup.hold();
-        let file = OpenOptions::new().write(true).create_new(true).open(&temporary);
-        let file = match file {
-            // A killed process with the same id has left it.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                fs::remove_file(&temporary)?;
-                File::create_new(&temporary)?
-            }
-            file => file?,
-        };
+        let file = create_locked(&temporary)?;
         if let Some(permissions) = &permissions {
             file.set_permissions(permissions.clone())?;
         }
@@ -140,6 +136,12 @@ impl WholeFile {
         let failed = || format!("cannot write {}", self.place.display());
         self.file.sync_all().with_context(failed)?;
         let _ending = self.cleanup.hold();
+        ensure!(
+            is_name_of(&self.temporary, &self.file),
+            "{}: another program has removed or replaced its temporary file {}",
+            failed(),
+            self.temporary.display()
+        );
         if self.permissions.is_some() {
             fs::rename(&self.temporary, &self.place).with_context(failed)?;
         } else {
@@ -168,7 +170,43 @@ impl WholeFile {
 impl Drop for WholeFile {
     fn drop(&mut self) {
         // It no longer exists if it was renamed.
-        let _ = fs::remove_file(&self.temporary);
+        if is_name_of(&self.temporary, &self.file) {
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+/// Returns the names of temporary files. They are short, however long the file's name is.
+fn names() -> TemporaryNames {
+    TemporaryNames::new(".tyrant-export-", ".partial")
+}
+
+/// Creates a file and locks it. On a file system without locks it is not locked, and other commands
+/// take none for a leftover.
+fn create_locked(path: &Path) -> io::Result<File> {
+    loop {
+        let file = File::create_new(path)?;
+        let _ = file.lock();
+        // Another command that has found it before it was locked has removed it.
+        if is_name_of(path, &file) {
+            return Ok(file);
+        }
+    }
+}
+
+/// Removes the temporary files that killed commands have left in a folder.
+fn remove_leftovers(folder: &Path) {
+    // A leftover that cannot be removed does no harm.
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten().filter(|entry| names().has(entry.file_name().as_bytes())) {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_file())
+            && let Ok(file) = File::open(&path)
+            && file.try_lock().is_ok()
+            && is_name_of(&path, &file)
+        {
+            let _ = fs::remove_file(&path);
+        }
     }
 }
 
@@ -234,6 +272,54 @@ mod tests {
         assert!(output.finish().is_err());
         assert_eq!(fs::read(&path).unwrap(), b"theirs");
         assert_eq!(files(folder.path()), ["file"]);
+    }
+
+    #[test]
+    fn two_exports_into_one_folder_have_each_its_own_records() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        // As of two containers, the process id is the same.
+        let mut one = Output::to(&path("one"), false).unwrap();
+        one.write_all(b"one").unwrap();
+        let mut other = Output::to(&path("other"), false).unwrap();
+        other.write_all(b"other").unwrap();
+        one.finish().unwrap();
+        other.finish().unwrap();
+        assert_eq!(fs::read(path("one")).unwrap(), b"one");
+        assert_eq!(fs::read(path("other")).unwrap(), b"other");
+        assert_eq!(files(folder.path()), ["one", "other"]);
+    }
+
+    #[test]
+    fn the_file_of_a_killed_export_is_removed_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let (left, mine) = (names().random().into_string().unwrap(), ".tyrant-export-1.partial");
+        fs::write(path(&left), "left").unwrap();
+        fs::write(path(mine), "mine").unwrap();
+        let output = Output::to(&path("a"), false).unwrap();
+        assert!(!path(&left).exists());
+        output.finish().unwrap();
+        assert_eq!(files(folder.path()), [mine, "a"]);
+    }
+
+    #[test]
+    fn a_replaced_temporary_file_is_an_error_and_takes_no_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        for may_replace in [false, true] {
+            let output = Output::to(&path, may_replace).unwrap();
+            let Output::Whole(whole) = &output else { panic!("it is written directly") };
+            let temporary = whole.temporary.clone();
+            fs::remove_file(&temporary).unwrap();
+            fs::write(&temporary, "theirs").unwrap();
+            let error = output.finish().unwrap_err().to_string();
+            assert!(error.contains("replaced its temporary file"), "{error}");
+            assert_eq!(fs::read(&temporary).unwrap(), b"theirs");
+            assert_eq!(path.exists(), may_replace);
+            fs::write(&path, "old").unwrap();
+        }
+        assert_eq!(fs::read(&path).unwrap(), b"old");
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use super::legacy::{self, damaged_places};
 use super::target::Target;
 use crate::plural::counted;
-use anyhow::{Context, Result, bail};
-use cabinet::files::{FolderLock, folder_of, sync_folder};
+use crate::temporary::{TemporaryFolder, TemporaryNames, remove_leftovers};
+use anyhow::{Context, Result, bail, ensure};
+use cabinet::files::{folder_of, sync_folder};
 use cabinet::legacy::{File, is_legacy};
 use cabinet::name::{Kind, Specification};
 use std::ffi::OsString;
@@ -16,8 +17,8 @@ use std::path::Path;
 /// tuning. An existing database of that name is used as it is. Any other `name` is returned
 /// unchanged.
 ///
-/// During an import, and after an incomplete one, the partial database is called
-/// `...importing.tch`.
+/// During an import, and after a killed one, the partial database is called
+/// `X.importing-DIGITS.tch`.
 pub(crate) fn import_if_legacy(name: &str, into: Option<&str>) -> Result<String> {
     let (path, tuning) = name.find('#').map_or((name, ""), |at| name.split_at(at));
     let path = Path::new(path);
@@ -45,38 +46,46 @@ pub(crate) fn import_if_legacy(name: &str, into: Option<&str>) -> Result<String>
         tracing::info!("{} was already imported", path.display());
         return Ok(name);
     }
+    let temporary = temporary(&specification)?;
     tracing::info!(
         "importing {} ({}) into {}",
         path.display(),
         legacy::describe(&file),
         imported.display()
     );
-    let records = import(&file, specification)
+    let records = import(&file, specification, &temporary)
         .with_context(|| format!("cannot import {}", path.display()))?;
     tracing::info!("{} imported", counted(records, "record", "records"));
     Ok(name)
 }
 
+/// Claims a temporary name for a database. The leftovers of killed imports are removed.
+fn temporary(specification: &Specification) -> Result<TemporaryFolder> {
+    let Specification { path, kind, .. } = specification;
+    let place = folder_of(path);
+    let names = TemporaryNames::of_database(path, "importing", suffix(*kind));
+    let report = |error| tracing::warn!("a leftover of an earlier import remains: {error:#}");
+    ensure!(
+        !remove_leftovers(place, &names, report),
+        "another process is importing into {}",
+        path.display()
+    );
+    TemporaryFolder::begin(place, &names)
+}
+
 /// Imports under a temporary name, renamed at the end.
-fn import(file: &File, mut specification: Specification) -> Result<u64> {
-    let imported = specification.path.clone();
-    let importing = imported.with_extension(with_suffix("importing", specification.kind));
-    specification.path = importing.clone();
-    if importing.exists() {
-        // The leftover of an earlier import, whose key order or width may differ.
-        let failed = || format!("cannot remove {}", importing.display());
-        let _lock = FolderLock::take(&importing.join("lock")).with_context(failed)?;
-        fs::remove_dir_all(&importing).with_context(failed)?;
-    }
+fn import(
+    file: &File,
+    mut specification: Specification,
+    temporary: &TemporaryFolder,
+) -> Result<u64> {
+    let imported = std::mem::replace(&mut specification.path, temporary.path().to_owned());
     let mut target = Target::open(&specification)?;
     let print = |_: &_, line: &str| tracing::error!("{line}");
     let advice = "the next start imports the file from its beginning";
     let stored = legacy::import(file, &mut target, true, print, advice)?;
     if stored.damages > 0 || stored.refused > 0 {
         let limits = target.id_limits();
-        drop(target);
-        fs::remove_dir_all(&importing)
-            .with_context(|| format!("cannot remove {}", importing.display()))?;
         let rest =
             format!("`tyrant import {} --into NAME` imports the rest", file.path().display());
         if stored.damages > 0 {
@@ -88,8 +97,11 @@ fn import(file: &File, mut specification: Specification) -> Result<u64> {
     }
     target.database().sync()?;
     drop(target);
-    fs::rename(&importing, &imported)
-        .with_context(|| format!("cannot rename {}", importing.display()))?;
+    // A signal now would remove a part of the imported database.
+    let _signals = temporary.hold_signals();
+    // It fails if another process has imported the file meanwhile.
+    fs::rename(temporary.path(), &imported)
+        .with_context(|| format!("cannot rename to {}", imported.display()))?;
     sync_folder(folder_of(&imported))?;
     Ok(stored.records)
 }

@@ -664,28 +664,34 @@ fn serve_import_imports_once_and_leaves_the_file_unchanged() {
 fn serve_import_into_a_named_database_restarts_after_a_kill() {
     let folder = Folder::new();
     let into = folder.path("new.tch");
-    // The leftover of an incomplete import.
-    let left = folder.path("left.tsv");
-    fs::write(&left, "left\tbehind\n").unwrap();
-    succeed("tyrant", &["import", &left, "--into", &folder.path("new.importing.tch")]);
+    let text = folder.path("left.tsv");
+    fs::write(&text, "left\tbehind\n").unwrap();
+    // The leftover of a killed import, and a database of the user.
+    let (left, mine) = (folder.path(LEFT), folder.path("new.importing.tch"));
+    succeed("tyrant", &["import", &text, "--into", &left]);
+    succeed("tyrant", &["import", &text, "--into", &mine]);
     let file = fixture("le", "hash-apow8.tch");
     let server = Server::tyrant(&file, &["--import", "--into", &into]);
     assert_eq!(succeed("tyrant", &["count", "--server", &server.address()]), "60\n");
     assert!(Path::new(&into).exists());
-    assert!(!Path::new(&folder.path("new.importing.tch")).exists());
+    assert!(!Path::new(&left).exists());
+    assert!(succeed("tyrant", &["inspect", &mine]).contains("1"));
 }
 
+/// Name of a database that is imported into `new.tch`.
+const LEFT: &str = "new.importing-03c5389e984be841.tch";
+
 #[test]
-fn serve_import_keeps_nothing_of_an_incomplete_one() {
+fn serve_import_leaves_the_database_alone_that_another_process_imports() {
     let folder = Folder::new();
-    let into = folder.path("new.tcf");
-    let left = folder.path("left.tsv");
-    fs::write(&left, "1\tv\n").unwrap();
-    let importing = format!("{}#width=1", folder.path("new.importing.tcf"));
-    succeed("tyrant", &["import", &left, "--into", &importing]);
-    let file = fixture("le", "fixed-w8.tcf");
-    let server = Server::tyrant(&file, &["--import", "--into", &into]);
-    assert!(succeed("tyrant", &["stat", "--server", &server.address()]).contains("width\t8\n"));
+    let under_way = folder.path(LEFT);
+    fs::create_dir(&under_way).unwrap();
+    let lock = fs::File::create(format!("{under_way}.lock")).unwrap();
+    lock.lock().unwrap();
+    let file = folder.copy("le", "hash-apow8.tch");
+    let error = fail("tyrant", &["serve", &file, "--import", "--into", &folder.path("new.tch")]);
+    assert!(error.contains("another process is importing into"), "{error}");
+    assert!(Path::new(&under_way).exists() && !Path::new(&folder.path("new.tch")).exists());
 }
 
 #[test]

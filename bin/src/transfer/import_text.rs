@@ -3,14 +3,16 @@
 use super::ids::{IdLimits, Refused};
 use super::progress::Progress;
 use super::target::Target;
-use super::text::{self, Format, Line, Shape};
+use super::text::{self, Form, Format, Line, Shape};
 use crate::plural::{counted, unit};
 use crate::signals::Cleanup;
 use anyhow::{Result, bail};
 use cabinet::name::Kind;
 use indicatif::HumanCount;
 use parking_lot::Mutex;
-use std::io::{BufReader, Read};
+use std::fs::File;
+use std::io::BufReader;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -36,24 +38,25 @@ impl Text<'_> {
     /// Imports the lines. The target is locked for each of them, so that a signal can write what
     /// was read before.
     pub(crate) fn import(&self, target: &Arc<Mutex<Target>>) -> Result<Imported> {
-        let (input, bytes): (Box<dyn Read>, _) = if self.is_standard_input() {
-            (Box::new(std::io::stdin().lock()), None)
+        let file = if self.is_standard_input() {
+            File::from(std::io::stdin().as_fd().try_clone_to_owned()?)
         } else {
-            let file = std::fs::File::open(self.path)?;
-            let bytes = file.metadata()?.len();
-            (Box::new(file), Some(bytes))
+            File::open(self.path)?
         };
-        let progress = Progress::of_bytes("importing", bytes);
+        let metadata = file.metadata()?;
+        let is_stream = !metadata.is_file();
+        let progress = Progress::of_bytes("importing", (!is_stream).then_some(metadata.len()));
         let _interruption = self.explain_interruption(&progress, target)?;
-        let input = BufReader::new(progress.watch(input));
+        let input = BufReader::new(progress.watch(file));
         let (kind, start, limits) = {
             let target = target.lock();
             (target.kind(), target.stored(), target.id_limits())
         };
         let shape = if kind == Kind::Table { Shape::Rows } else { Shape::Records };
+        let form = Form { format: self.format, shape, is_stream };
         let mut refused = Refused::default();
         let mut line = 0;
-        let read = text::read_lines(self.format, shape, input, &mut |record| {
+        let read = text::read_lines(form, input, &mut |record| {
             line += 1;
             // A signal finds either the lines before this one stored, or this one too.
             let mut target = target.lock();

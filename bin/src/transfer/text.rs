@@ -83,6 +83,16 @@ pub(crate) enum Shape {
     Rows,
 }
 
+/// Form of the lines of an input.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Form {
+    pub(crate) format: Format,
+    pub(crate) shape: Shape,
+    /// Whether the input is not a regular file. It ends where its writer does, perhaps within a
+    /// line: half a line of TSV may look whole, of JSON it does not.
+    pub(crate) is_stream: bool,
+}
+
 /// Writes a record as a line.
 pub(crate) fn write_record(
     format: Format,
@@ -195,19 +205,17 @@ pub(crate) enum Failure {
 
 /// Reads all lines.
 pub(crate) fn read_lines(
-    format: Format,
-    shape: Shape,
+    form: Form,
     input: impl BufRead,
     take: &mut dyn FnMut(Line) -> Result<()>,
 ) -> Result<(), Failure> {
-    read_lines_up_to(LINE_BYTES_MAX, format, shape, input, take)
+    read_lines_up_to(LINE_BYTES_MAX, form, input, take)
 }
 
 /// Like `read_lines`, with lines of at most `bytes_max` bytes, including the line feed.
 fn read_lines_up_to(
     bytes_max: u64,
-    format: Format,
-    shape: Shape,
+    form: Form,
     mut input: impl BufRead,
     take: &mut dyn FnMut(Line) -> Result<()>,
 ) -> Result<(), Failure> {
@@ -215,7 +223,7 @@ fn read_lines_up_to(
     for number in 1u64.. {
         line.clear();
         let is_first = number == 1;
-        let read = read_line(bytes_max, (format, shape), is_first, &mut input, &mut line);
+        let read = read_line(bytes_max, form, is_first, &mut input, &mut line);
         match read.map_err(|error| Failure::Reading(number, error))? {
             Some(line) => take(line).map_err(Failure::Taking)?,
             None => break,
@@ -227,7 +235,7 @@ fn read_lines_up_to(
 /// Reads the next line into `line`. Returns `None` at the end.
 fn read_line(
     bytes_max: u64,
-    (format, shape): (Format, Shape),
+    form: Form,
     is_first: bool,
     input: &mut impl BufRead,
     line: &mut Vec<u8>,
@@ -245,8 +253,13 @@ fn read_line(
     if text.is_empty() && !mark.is_empty() && count == mark.len() {
         return Ok(None);
     }
-    match format {
-        Format::Tsv => read_tsv(text, shape),
+    ensure!(
+        !form.is_stream || form.format != Format::Tsv || line.ends_with(b"\n"),
+        "it ends without a line feed, so a part of it may be missing: if it is complete, end it with \
+         one"
+    );
+    match form.format {
+        Format::Tsv => read_tsv(text, form.shape),
         Format::Jsonl => read_json(text),
     }
     .map(Some)
@@ -436,7 +449,7 @@ mod tests {
 
     fn read(format: Format, shape: Shape, text: &[u8]) -> Result<Vec<Line>, Failure> {
         let mut lines = Vec::new();
-        read_lines(format, shape, text, &mut |line| {
+        read_lines(Form { format, shape, is_stream: false }, text, &mut |line| {
             lines.push(line);
             Ok(())
         })?;
@@ -535,8 +548,8 @@ mod tests {
     fn the_length_of_a_line_is_limited() {
         let text = "k\tvalue\n";
         for (max, is_taken) in [(7, false), (8, true), (9, true)] {
-            let take = &mut |_| Ok(());
-            let read = read_lines_up_to(max, Format::Tsv, Shape::Records, text.as_bytes(), take);
+            let form = Form { format: Format::Tsv, shape: Shape::Records, is_stream: true };
+            let read = read_lines_up_to(max, form, text.as_bytes(), &mut |_| Ok(()));
             assert_eq!(read.is_ok(), is_taken, "{max}");
         }
     }

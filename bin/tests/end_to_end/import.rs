@@ -1,6 +1,6 @@
 //! `tyrant import`, `export`, `inspect` and `serve --import`.
 
-use crate::process::{Server, fail, feed_in, misuse, path, run, succeed};
+use crate::process::{Server, fail, feed, feed_in, misuse, path, run, succeed};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{Read, Write};
@@ -30,6 +30,13 @@ impl Folder {
 
     fn path(&self, name: &str) -> String {
         self.0.path().join(name).display().to_string()
+    }
+
+    /// Makes a file with this text. Returns its path.
+    fn text(&self, name: &str, text: &str) -> String {
+        let file = self.path(name);
+        fs::write(&file, text).expect("a file");
+        file
     }
 
     /// Copies a Tokyo Cabinet file into the folder.
@@ -554,6 +561,30 @@ fn text_is_read_from_the_standard_input() {
     import.stdin.take().unwrap().write_all(b"key\tvalue\n").unwrap();
     assert!(import.wait().unwrap().success());
     assert_eq!(succeed("tyrant", &["export", &into]), "key\tvalue\n");
+}
+
+#[test]
+fn a_stream_of_tsv_that_ends_within_a_line_is_refused_after_the_lines_before() {
+    let folder = Folder::new();
+    let into = folder.path("casket.tch");
+    succeed("tyrant", &["import", &folder.text("before.tsv", "b\t1\n"), "--into", &into]);
+    let arguments = ["import", "-", "--format", "tsv", "--into", &into];
+    let output = feed("tyrant", &arguments, "a\t1\nb\tx");
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("line 2: it ends without a line feed"), "{error}");
+    assert!(error.contains("the 1 record before it was imported"), "{error}");
+    let lines = |keys: &[&str]| -> Vec<String> {
+        keys.iter().map(|key| format!("{{\"key\":\"{key}\",\"value\":\"1\"}}")).collect()
+    };
+    assert_eq!(exported(&into), lines(&["a", "b"]));
+    // Editors leave the last line feed out of a file, which may be the standard input.
+    let file = folder.text("cut.tsv", "c\t1\nd\t1");
+    let input = fs::File::open(&file).unwrap();
+    let imported = Command::new(path("tyrant")).args(arguments).stdin(input).output().unwrap();
+    assert!(imported.status.success(), "{imported:?}");
+    succeed("tyrant", &["import", &file, "--into", &into]);
+    assert_eq!(exported(&into), lines(&["a", "b", "c", "d"]));
 }
 
 #[test]

@@ -333,6 +333,8 @@ impl Repository {
         let name = time::name(catalog.made_us);
         ensure!(last_us.is_none_or(|last| time::name(last) < name), "no backup name is left");
         sync_folder(&self.files())?;
+        // It has the names of the two folders, which this or a killed command may have made.
+        sync_folder(&self.folder)?;
         let (path, new) = (self.catalog_path(&name), self.backups().join(INCOMING));
         let write = || {
             let mut file = File::create(&new)?;
@@ -448,8 +450,9 @@ fn make(folder: &Path, new_parts: &mut NewParts) -> Result<()> {
     let mut missing: Vec<_> =
         folder.ancestors().take_while(is_missing).map(Path::to_owned).collect();
     missing.reverse();
-    new_parts.paths.append(&mut missing);
+    new_parts.paths.extend_from_slice(&missing);
     fs::create_dir_all(folder)?;
+    sync_above(folder, &missing)?;
     for item in fs::read_dir(folder)? {
         let name = item?.file_name();
         ensure!(
@@ -474,6 +477,20 @@ fn make(folder: &Path, new_parts: &mut NewParts) -> Result<()> {
         }
     }
     sync_folder(folder)
+}
+
+/// Makes the names of a folder and of those above it durable, before a repository is in it. A
+/// killed command may have made any of them.
+fn sync_above(folder: &Path, made: &[PathBuf]) -> Result<()> {
+    for below in std::path::absolute(folder)?.ancestors() {
+        let Some(above) = below.parent() else { break };
+        match sync_folder(above) {
+            // A user may be allowed to make a folder where it cannot read.
+            Err(_) if !made.iter().any(|made| below.ends_with(made)) => {}
+            synced => synced?,
+        }
+    }
+    Ok(())
 }
 
 /// Copies a file durably. Returns its sums.

@@ -214,6 +214,7 @@ fn later_files_override_records_of_earlier_ones() {
     fs::write(&second, "{\"key\":\"one\",\"value\":\"uno\",\"flags\":7}\n").unwrap();
     let output = succeed("tyrant", &["import", &first, &second, "--into", &into]);
     assert!(output.ends_with(&format!("2 records in {into}\n")), "{output}");
+    assert!(output.contains("1 record has replaced an earlier one of its key"), "{output}");
     let expected = [r#"{"key":"one","value":"uno","flags":7}"#, r#"{"key":"two\t","value":"\\2"}"#];
     assert_eq!(exported(&into), expected);
 }

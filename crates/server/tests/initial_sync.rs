@@ -236,6 +236,48 @@ fn an_outdated_replica_with_records_stops_and_keeps_them() {
 }
 
 #[test]
+fn a_replica_that_needs_entries_after_a_damaged_length_is_told_and_one_that_has_them_goes_on() {
+    let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let [one, late, early] = folders.each_ref().map(|folder| folder.path());
+    let put = |master: &Running, key: &[u8]| {
+        master.connect().exchange(request(&Request::Put { key, value: b"value" }), b"\0");
+    };
+    let follow = |id: u32, folder: &Path, master: &Running| {
+        let copy = hash(folder);
+        (start_with(following(id, folder, master.address), copy.clone()), copy)
+    };
+    {
+        let source = hash(one);
+        let master = start_with(logging(1, one), source.clone());
+        put(&master, b"key0");
+        let (replica, copy) = follow(2, late, &master);
+        wait_until_equal(&copy, &source);
+        wait_until(|| is_following(&replica));
+        drop(replica);
+        (1..10).for_each(|number| put(&master, format!("key{number}").as_bytes()));
+        let (replica, copy) = follow(3, early, &master);
+        wait_until_equal(&copy, &source);
+        wait_until(|| is_following(&replica));
+    }
+    let path = one.join("ulog/00000001.ulog");
+    let mut bytes = fs::read(&path).unwrap();
+    let entry_bytes = bytes.len() / 10;
+    bytes[4 * entry_bytes + 13] ^= 0x10;
+    fs::write(&path, &bytes).unwrap();
+    let source = hash(one);
+    let master = start_with(logging(1, one), source.clone());
+    put(&master, b"new");
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    let (replica, copy) = follow(2, late, &master);
+    wait_until(|| is_state(&replica, "stopped"));
+    let reason = stat(&replica, "replication_error").unwrap();
+    assert!(reason.contains("00000001.ulog is corrupted at byte"), "{reason}");
+    assert_eq!(copy.len(), 1);
+    let (_replica, copy) = follow(3, early, &master);
+    wait_until_equal(&copy, &source);
+}
+
+#[test]
 fn an_outdated_replica_with_records_makes_an_initial_sync_if_told_to() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (master, source) = too_old(one.path(), other.path());

@@ -512,11 +512,14 @@ fn a_server_without_an_id_has_no_log_and_no_master() {
     }
 }
 
+/// Body of an entry: the key `key` is removed.
+const BODY: &[u8; 10] = b"\xc8\x20\0\0\0\x03key\0";
+
 /// Writes a log of entries with the time stamps 1, 2, ..., each of 17 + 10 bytes.
 fn write(folder: &Path, file_bytes_max: u64, entries: u64) {
     let mut files = Files::open(folder, file_bytes_max).unwrap();
     for timestamp_us in files.last_timestamp_us() + 1..=entries {
-        let entry = Entry { timestamp_us, origin: 1, master: 0, body: b"0123456789" };
+        let entry = Entry { timestamp_us, origin: 1, master: 0, body: BODY };
         files.append(&entry).unwrap();
     }
 }
@@ -594,6 +597,51 @@ fn a_corrupted_entry_is_an_error_and_is_not_skipped() {
     assert_eq!(reader.next(None).unwrap().unwrap().timestamp_us, 1);
     let error = reader.next(None).unwrap_err();
     assert!(matches!(error, Error::Corrupted { offset: 27, .. }), "{error}");
+}
+
+#[test]
+fn a_restore_of_a_log_with_a_damaged_length_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let ulog = folder.path().join("one");
+    write(&ulog, 0, 6);
+    let path = ulog.join("00000001.ulog");
+    let whole = fs::read(&path).unwrap();
+    let server = start_with(logging(9, folder.path()), hash(folder.path()));
+    // The four bytes of the length of the second entry, and of the last one.
+    for at in (27 + 13..27 + 17).chain(5 * 27 + 13..5 * 27 + 17) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        fs::write(&path, &bytes).unwrap();
+        server.connect().exchange(restore(&ulog, 0, 0), b"\x01");
+        // A copy of a log that is written may end in any entry.
+        fs::write(&path, &whole[..5 * 27 + 20]).unwrap();
+        server.connect().exchange(restore(&ulog, 0, 0), b"\0");
+    }
+}
+
+#[test]
+fn a_damaged_file_stops_no_reader_that_needs_later_entries_only() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), 0, 4);
+    let path = folder.path().join("00000001.ulog");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[27 + 15] ^= 0x10;
+    fs::write(&path, &bytes).unwrap();
+    write(folder.path(), 0, 6);
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    for (from_us, is_told) in [(0, true), (2, true), (4, true), (5, false), (6, false)] {
+        let mut reader = Reader::open(folder.path(), from_us).unwrap().unwrap();
+        let next = loop {
+            match reader.next(None) {
+                Ok(Some(entry)) if entry.timestamp_us < 2 => {}
+                other => break other.map(|entry| entry.map(|entry| entry.timestamp_us)),
+            }
+        };
+        match next {
+            Err(Error::Corrupted { offset: 27, .. }) => assert!(is_told, "{from_us}"),
+            other => assert_eq!((other.unwrap(), is_told), (Some(from_us), false)),
+        }
+    }
 }
 
 #[test]

@@ -115,6 +115,13 @@ fn execute(served: &Served, folder: &Path, span: Span, check: bool) -> Result<Re
     while let Some(entry) = reader.next(Some(end)).map_err(words)? {
         let timestamp_us = entry.timestamp_us;
         if timestamp_us > span.until_us {
+            let next = reader.next(Some(end)).ok().flatten();
+            if next.is_some_and(|next| next.timestamp_us <= span.until_us) {
+                return Err(format!(
+                    "the entry with the time stamp {timestamp_us} is before earlier ones: its time \
+                     stamp is damaged, or the clock was set back"
+                ));
+            }
             break;
         }
         if served.is_stopping() {

@@ -3,7 +3,7 @@
 //! The files are `00000001.ulog`, `00000002.ulog` and so on, as in Tokyo Tyrant. An entry that
 //! reaches the limit is the last one of its file, so files are a little longer than the limit.
 
-use super::reader::Scan;
+use super::scan::Scan;
 use super::{Error, Result};
 use cabinet::files::{FolderLock, sync_folder};
 use std::fs::{File, OpenOptions};
@@ -68,6 +68,11 @@ impl Files {
     /// An incomplete entry at the end, as a crash leaves it, is removed and logged. If the last
     /// file contains other bytes, it stays as it is and a new file begins.
     pub fn open(folder: &Path, file_bytes_max: u64) -> Result<Self> {
+        Self::open_after(folder, file_bytes_max, false)
+    }
+
+    /// Does the same. If the log `was_closed`, no crash has left an incomplete entry.
+    pub(super) fn open_after(folder: &Path, file_bytes_max: u64, was_closed: bool) -> Result<Self> {
         if !folder.is_dir() {
             let failed =
                 |source| Error::Io { operation: "create", path: folder.to_owned(), source };
@@ -89,21 +94,22 @@ impl Files {
             }
             last_timestamp_us = Scan::of(&path(folder, earlier))?.last_timestamp_us;
         }
-        if scan.is_damaged {
+        if scan.is_damaged || was_closed && scan.rest_bytes > 0 {
             tracing::error!(
-                "{} is corrupted at byte {}: the update log continues in a new file",
+                "{} is corrupted at byte {}: it is left as it is, and the update log continues in a \
+                 new file; replicas that need entries after that byte need a copy",
                 path(folder, number).display(),
                 scan.bytes
             );
             number += 1;
             file = open(folder, number)?;
             scan.bytes = 0;
-        } else if scan.cut_bytes > 0 {
+        } else if scan.rest_bytes > 0 {
             let path = path(folder, number);
             tracing::warn!(
                 "{}: {} bytes of an incomplete entry removed",
                 path.display(),
-                scan.cut_bytes
+                scan.rest_bytes
             );
             let failed = |source| Error::Io { operation: "truncate", path, source };
             file.set_len(scan.bytes).map_err(failed)?;

@@ -27,6 +27,7 @@ mod recovery;
 mod resumption;
 mod retention;
 mod roots;
+mod scan;
 #[cfg(test)]
 mod tests;
 
@@ -54,6 +55,7 @@ use recovery::{Recovery, is_of_full_disk};
 use resumption::PendingRootLines;
 use retention::FileRetention;
 use roots::{RootState, Roots};
+use scan::Scan;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -181,14 +183,17 @@ impl UpdateLog {
     /// killed. A caller that has logged the result of such a change reports it as
     /// [`resolved`](Self::resolved).
     pub(crate) fn open(settings: Settings, database: &Database) -> Result<(Self, Vec<Unfinished>)> {
-        let mut files = Files::open(&settings.folder, settings.file_bytes_max)?;
+        let is_on_memory = Kind::of_path(&database.path()).is_some_and(Kind::is_on_memory);
+        // That of an on-memory database does not tell whether it was closed.
+        let was_closed = !is_on_memory && was_closed(&settings.folder)?;
+        let mut files = Files::open_after(&settings.folder, settings.file_bytes_max, was_closed)?;
         let mut last_timestamp_us = files.last_timestamp_us();
         let mut intent_log = None;
         let mut unfinished = Vec::new();
         let mut waiting = None;
         let mut is_broken = last_timestamp_us > 0;
         let (mut own_us, mut has_lost) = (0, false);
-        if !Kind::of_path(&database.path()).is_some_and(Kind::is_on_memory) {
+        if !is_on_memory {
             let mut start = Recovery::of(&settings.folder, last_timestamp_us)?;
             last_timestamp_us = start.last_timestamp_us();
             (is_broken, own_us, has_lost) = start.roots();
@@ -620,13 +625,25 @@ fn first_own(folder: &Path) -> Result<(bool, u64)> {
     Ok((is_first_foreign, 0))
 }
 
-/// Returns the end of the log in a folder, also while it is written.
+/// Returns whether a server with a database on a disk has closed the log in a folder.
+fn was_closed(folder: &Path) -> Result<bool> {
+    // The identity is made by servers only.
+    if identity::present_identity(folder)?.is_none() {
+        return Ok(false);
+    }
+    let is_open = intent_log::is_present(folder).map_err(|source| Error::Io {
+        operation: "read",
+        path: folder.to_owned(),
+        source,
+    })?;
+    Ok(!is_open)
+}
+
+/// Returns the end of the log in a folder, also while it is written, without an incomplete entry
+/// that a crash has left. That of a damaged log is after the damage.
 pub(crate) fn end_of(folder: &Path) -> Result<LogOffset> {
     let Some(file) = files::numbers(folder)?.pop() else { return Ok(LogOffset::default()) };
-    let path = files::path(folder, file);
-    let metadata = std::fs::metadata(&path);
-    let offset =
-        metadata.map_err(|source| Error::Io { operation: "read the size of", path, source })?.len();
+    let offset = Scan::of(&files::path(folder, file))?.end();
     Ok(LogOffset { file, offset })
 }
 

@@ -1,6 +1,7 @@
 //! Reader: reads the entries of an update log, also while it grows.
 
 use super::files::{LogOffset, describe, numbers, path};
+use super::scan::Scan;
 use super::{Error, Result};
 use cabinet::files::open_file;
 use std::fs::File;
@@ -10,7 +11,10 @@ use wire::Parse;
 use wire::update_log::{ENTRY_HEADER_BYTES, Entry};
 
 /// Length of a read, unless an entry is longer, in bytes.
-const CHUNK_BYTES: usize = 256 << 10;
+pub(super) const CHUNK_BYTES: usize = 256 << 10;
+
+/// Description of an entry that does not end before its file.
+const INCOMPLETE: &str = "an incomplete entry, or one whose length is damaged";
 
 /// Assumed difference between the clocks of the servers in a log, in microseconds. Reading begins
 /// this much before the requested time, as in Tokyo Tyrant.
@@ -85,24 +89,23 @@ impl Reader {
         }
     }
 
-    /// Returns the next entry before `end`. Without an `end` it stops before an incomplete entry in
-    /// the last file. Fails with [`Error::Missing`] if a file with wanted entries may be missing.
+    /// Returns the next entry before `end`, which is that of an entry. Without an `end` it stops
+    /// before an incomplete entry in the last file. Fails with [`Error::Missing`] if a file with
+    /// wanted entries may be missing, and with [`Error::Corrupted`] if wanted entries may be
+    /// damaged.
     pub fn next(&mut self, end: Option<LogOffset>) -> Result<Option<Entry<'_>>> {
         loop {
             let (length, is_wanted) = match Entry::parse(&self.buffer[self.taken..]) {
                 Parse::Complete(entry, length) => (length, entry.timestamp_us >= self.from_us),
                 Parse::Incomplete(needed) => {
-                    if self.fill(needed, end)? || self.begin_next(end)? {
+                    if self.fill(needed, end)? || self.begin_next(end)? || self.has_grown(end)? {
                         continue;
                     }
                     return Ok(None);
                 }
                 Parse::Invalid(invalid) => {
-                    return Err(Error::Corrupted {
-                        file: path(&self.folder, self.number),
-                        offset: self.offset - (self.buffer.len() - self.taken) as u64,
-                        what: describe(invalid),
-                    });
+                    self.pass_damage(end, describe(invalid))?;
+                    continue;
                 }
             };
             self.given = self.taken;
@@ -167,9 +170,8 @@ impl Reader {
             if self.fill(needed, None)? {
                 return Ok(true);
             }
-            let file = path(&self.folder, self.number);
-            let offset = self.offset - self.buffer.len() as u64;
-            return Err(Error::Corrupted { file, offset, what: "an incomplete entry" });
+            self.pass_damage(end, INCOMPLETE)?;
+            return Ok(true);
         }
         // The last entry may have been written after the last read.
         if self.fill(1, None)? {
@@ -183,10 +185,51 @@ impl Reader {
                 return Err(Error::Missing { file: path(&self.folder, self.number + 1) });
             }
         }
-        self.file = open(&self.folder, next)?;
-        self.number = next;
-        self.offset = 0;
+        self.begin(next)?;
         Ok(true)
+    }
+
+    fn begin(&mut self, number: u64) -> Result<()> {
+        self.file = open(&self.folder, number)?;
+        (self.number, self.offset) = (number, 0);
+        self.buffer.clear();
+        (self.given, self.taken) = (0, 0);
+        Ok(())
+    }
+
+    /// Returns the offset in the file of the next entry.
+    fn place(&self) -> u64 {
+        self.offset - (self.buffer.len() - self.taken) as u64
+    }
+
+    /// Continues after the damage at the next entry with the next file, if all entries that are
+    /// lost are before those that are wanted. Fails otherwise.
+    fn pass_damage(&mut self, end: Option<LogOffset>, what: &'static str) -> Result<()> {
+        let (file, offset) = (path(&self.folder, self.number), self.place());
+        let next = numbers(&self.folder)?.into_iter().find(|number| *number > self.number);
+        if let Some(next) = next
+            && next == self.number + 1
+            && end.is_none_or(|end| end.file >= next)
+            && Scan::from(&file, offset)?.ends_before(self.from_us)
+        {
+            return self.begin(next);
+        }
+        Err(Error::Corrupted { file, offset, what })
+    }
+
+    /// Returns whether the incomplete entry at the end of the last file has been written since the
+    /// last read. Fails if it is damage, and not what a crash or a writer leaves. Nothing but
+    /// damage is incomplete before an `end`.
+    fn has_grown(&self, end: Option<LogOffset>) -> Result<bool> {
+        if self.buffer.len() == self.taken {
+            return Ok(false);
+        }
+        let (file, offset) = (path(&self.folder, self.number), self.place());
+        let scan = Scan::from(&file, offset)?;
+        if scan.is_damaged || end.is_some() {
+            return Err(Error::Corrupted { file, offset, what: INCOMPLETE });
+        }
+        Ok(scan.bytes > offset)
     }
 }
 
@@ -208,99 +251,7 @@ pub(super) fn first_timestamp(path: &Path) -> Result<Option<u64>> {
     Ok(timestamp_of(&header))
 }
 
-fn timestamp_of(header: &[u8; ENTRY_HEADER_BYTES]) -> Option<u64> {
+pub(super) fn timestamp_of(header: &[u8; ENTRY_HEADER_BYTES]) -> Option<u64> {
     let [magic, timestamp @ .., _, _, _, _, _, _, _, _] = *header;
     (magic == wire::update_log::ENTRY_MAGIC).then_some(u64::from_be_bytes(timestamp))
-}
-
-/// Contents of a log file.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Scan {
-    /// Length of the whole entries at its beginning, in bytes.
-    pub(super) bytes: u64,
-    /// Length of an incomplete entry or of zeros after them, in bytes.
-    pub(super) cut_bytes: u64,
-    /// Whether other bytes follow them.
-    pub(super) is_damaged: bool,
-    /// Time stamp of the last entry, 0 without any.
-    pub(super) last_timestamp_us: u64,
-}
-
-impl Scan {
-    /// Scans the headers of a file. A missing file is empty.
-    pub(super) fn of(path: &Path) -> Result<Self> {
-        let failed = |source| Error::Io { operation: "read", path: path.to_owned(), source };
-        let file = match open_file(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Self::default());
-            }
-            Err(error) => return Err(failed(error)),
-        };
-        let length = file.metadata().map_err(failed)?.len();
-        let mut scan = Self::default();
-        let mut window = Window { file, start: 0, bytes: Vec::new() };
-        while scan.bytes < length {
-            let header = window.at(scan.bytes).map_err(failed)?;
-            let size = match Entry::parse(header) {
-                Parse::Complete(_, size) | Parse::Incomplete(size) => size as u64,
-                Parse::Invalid(_) => {
-                    scan.is_damaged = !window.is_zero_from(scan.bytes).map_err(failed)?;
-                    scan.cut_bytes = length - scan.bytes;
-                    return Ok(scan);
-                }
-            };
-            if scan.bytes + size > length {
-                scan.cut_bytes = length - scan.bytes;
-                return Ok(scan);
-            }
-            if let Some(timestamp) = header.first_chunk().and_then(timestamp_of) {
-                scan.last_timestamp_us = timestamp;
-            }
-            scan.bytes += size;
-        }
-        Ok(scan)
-    }
-}
-
-/// Part of a file in memory, to scan many headers with few reads.
-struct Window {
-    file: File,
-    start: u64,
-    bytes: Vec<u8>,
-}
-
-impl Window {
-    /// Returns at least the bytes of a header from `offset` on, fewer at the end of the file.
-    fn at(&mut self, offset: u64) -> std::io::Result<&[u8]> {
-        let within = usize::try_from(offset - self.start).unwrap_or(usize::MAX);
-        if self.bytes.len().saturating_sub(within) < ENTRY_HEADER_BYTES {
-            self.start = offset;
-            self.bytes.resize(CHUNK_BYTES, 0);
-            let mut filled = 0;
-            while filled < CHUNK_BYTES {
-                match self.file.read_at(&mut self.bytes[filled..], offset + filled as u64)? {
-                    0 => break,
-                    read => filled += read,
-                }
-            }
-            self.bytes.truncate(filled);
-            return Ok(&self.bytes);
-        }
-        Ok(&self.bytes[within..])
-    }
-
-    /// Returns whether the file has only zeros from `offset` on.
-    fn is_zero_from(&mut self, mut offset: u64) -> std::io::Result<bool> {
-        loop {
-            let bytes = self.at(offset)?;
-            if bytes.iter().any(|byte| *byte != 0) {
-                return Ok(false);
-            }
-            if bytes.len() < ENTRY_HEADER_BYTES {
-                return Ok(true);
-            }
-            offset += bytes.len() as u64;
-        }
-    }
 }

@@ -173,3 +173,91 @@ fn a_write_does_not_wait_for_a_sync() {
         assert_eq!(written, Ok(true));
     });
 }
+
+/// Opens the log of a folder and ends the process, as it were. Returns the first file.
+fn reopened(folder: &Path) -> Vec<u8> {
+    let (log, _) = open(folder);
+    log.close();
+    std::fs::read(log.folder().join("00000001.ulog")).expect("a file")
+}
+
+#[test]
+fn no_flipped_bit_in_a_header_makes_a_server_remove_entries() {
+    const COUNT: usize = 6;
+    let memory = Database::open("*").expect("a database");
+    for is_closed in [true, false] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (log, _) = open(folder.path());
+        // The values end in zeros, as what a crash of the system leaves.
+        (0..COUNT).for_each(|_| put(&log, &memory, b"key", &[b'v', 0, 0, 0, 0]));
+        assert!(log.write());
+        if is_closed {
+            log.close();
+        }
+        let ulog = log.folder().to_owned();
+        let last_us = log.last_entry_us();
+        drop(log);
+        let (path, journal) = (ulog.join("00000001.ulog"), ulog.join("journal.00000001"));
+        let (whole, left) = (std::fs::read(&path).expect("a file"), std::fs::read(&journal).ok());
+        assert_eq!(left.is_none(), is_closed);
+        let entry_bytes = whole.len() / COUNT;
+        // The flipped bits of a time stamp or an id show nowhere.
+        let is_seen = |bit: usize| bit / 8 == 0 || bit / 8 >= 13;
+        let bits = (0..8 * ENTRY_HEADER_BYTES).filter(|bit| is_seen(*bit) || bit % 8 == 1);
+        for (bit, entry) in bits.flat_map(|bit| [(bit, 2), (bit, COUNT - 1)]) {
+            for item in std::fs::read_dir(&ulog).expect("files") {
+                let path = item.expect("a file").path();
+                if !path.ends_with("identity") {
+                    std::fs::remove_file(path).expect("a file");
+                }
+            }
+            let mut bytes = whole.clone();
+            bytes[entry * entry_bytes + bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&path, &bytes).expect("room");
+            if let Some(left) = &left {
+                std::fs::write(&journal, left).expect("room");
+            }
+            let left = reopened(folder.path());
+            assert_eq!(left[..bytes.len()], bytes, "bit {bit} of entry {entry}");
+            let mut reader = Reader::open(&ulog, 0).expect("files").expect("a file");
+            let mut count = 0;
+            let error = loop {
+                match reader.next(None) {
+                    Ok(Some(entry)) if Operation::parse(entry.body).is_ok() => count += 1,
+                    Ok(Some(_)) => break Some("not an operation".to_owned()),
+                    Ok(None) => break None,
+                    Err(error) => break Some(error.to_string()),
+                }
+            };
+            let is_seen = is_seen(bit);
+            let is_right = if is_seen { count == entry } else { count >= COUNT };
+            assert!(is_right && error.is_some() == is_seen, "bit {bit} of {entry}: {error:?}");
+            if is_seen {
+                let (log, _) = open(folder.path());
+                assert_eq!(log.last_entry_us(), last_us, "bit {bit} of entry {entry}");
+                log.close();
+            }
+        }
+    }
+}
+
+#[test]
+fn an_incomplete_entry_is_removed_after_a_kill_and_kept_after_a_clean_stop() {
+    let memory = Database::open("*").expect("a database");
+    for is_closed in [true, false] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (log, _) = open(folder.path());
+        put(&log, &memory, b"key", b"v");
+        assert!(log.write());
+        if is_closed {
+            log.close();
+        }
+        let path = log.folder().join("00000001.ulog");
+        drop(log);
+        let whole = std::fs::read(&path).expect("a file");
+        let torn = [&whole[..], &whole[..20]].concat();
+        std::fs::write(&path, &torn).expect("room");
+        let expected = if is_closed { torn } else { whole };
+        assert_eq!(reopened(folder.path()), expected);
+    }
+}

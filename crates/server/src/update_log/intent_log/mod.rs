@@ -155,6 +155,11 @@ impl Recovered {
     }
 }
 
+/// Returns whether a folder has parts, as while a log is open and after a crash.
+pub(super) fn is_present(folder: &Path) -> io::Result<bool> {
+    Ok(!parts(folder)?.is_empty())
+}
+
 struct Record<'a> {
     kind: u8,
     id: u64,

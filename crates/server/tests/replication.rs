@@ -5,7 +5,7 @@
 
 mod support;
 
-use cabinet::Database;
+use cabinet::{Database, Durability, Options};
 use server::Config;
 use std::fs;
 use std::io::{Read, Write};
@@ -864,4 +864,34 @@ fn both_ends_notice_a_cut_link_and_an_idle_one_stays_open() {
     way.is_cut.store(true, Ordering::SeqCst);
     wait_until(|| stat(&master, "replicas").as_deref() == Some("0"));
     wait_until(|| stat(&replica, "replication_state").as_deref() == Some("connecting"));
+}
+
+#[test]
+fn a_replica_whose_system_stopped_while_it_ran_shows_that_its_records_may_differ() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (master, source) = start_master(one.path());
+    let lanes = other.path().join("rts.lanes");
+    for (durability, is_stopped) in
+        [(Durability::None, true), (Durability::Always, false), (Durability::None, false)]
+    {
+        let path = other.path().join("casket.tch");
+        let database = Options::new().durability(durability).open(path).unwrap();
+        let mut config = following(2, other.path(), master.address);
+        config.following.is_writable = false;
+        let replica = start_with(config.clone(), database.clone());
+        set(&master, "key", "v");
+        wait_until_equal(&database, &source);
+        wait_until(|| is_following(&replica));
+        assert_eq!(stat(&replica, "replication_inexact"), None);
+        drop(replica);
+        let mut notes = fs::read(&lanes).unwrap();
+        // The second number is that of the boot, and the sixth tells that the replica has stopped.
+        notes[8] ^= 1;
+        notes[40] = u8::from(is_stopped);
+        fs::write(&lanes, notes).unwrap();
+        let replica = start_with(config, database.clone());
+        wait_until(|| is_following(&replica));
+        let is_shown = stat(&replica, "replication_inexact").is_some();
+        assert_eq!(is_shown, durability == Durability::None && !is_stopped);
+    }
 }

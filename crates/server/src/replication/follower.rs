@@ -11,6 +11,7 @@ use super::replica_session::ReplicaSession;
 use crate::ops::served::Served;
 use crate::store::gate::Gate;
 use crate::update_log::now_us;
+use cabinet::Durability;
 use client::{Address, Interrupter};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::fmt;
@@ -425,6 +426,10 @@ impl Follower {
                 self.changed.wait(&mut configuration);
             }
             if configuration.stopping {
+                drop(configuration);
+                if let Some(position) = &opened {
+                    close(position, served);
+                }
                 return;
             }
             let (Some(master), generation) =
@@ -497,6 +502,7 @@ impl Follower {
             None => {
                 let mut position = Position::open(&self.position)?;
                 let is_own = own(&mut position, &served.database.path())?;
+                let durability = served.database.durability();
                 let may_begin_again = served.is_on_memory() || self.seeding != Seeding::Never;
                 if may_begin_again && position.timestamp_us() > 0 && served.database.is_empty() {
                     // The position is that of records that ended with a process, or were removed
@@ -506,6 +512,15 @@ impl Follower {
                         position.timestamp_us()
                     );
                     position.begin_again()?;
+                }
+                if position.has_crashed() && durability != Durability::Always {
+                    tracing::warn!(
+                        "the system has stopped while this replica ran, and its database is not \
+                         durable at once (durability): operations around the position {} may be \
+                         missed or executed twice, so the records may differ from the master's",
+                        position.timestamp_us()
+                    );
+                    position.note_inexact()?;
                 }
                 if !is_own || !position.is_noted() {
                     invalidate_roots(served)?;
@@ -519,6 +534,14 @@ impl Follower {
         }
         self.progress.executed_us.store(position.timestamp_us(), Ordering::Relaxed);
         Ok(position)
+    }
+}
+
+/// Notes that a replica has stopped, after its database is durable.
+fn close(position: &Position, served: &Served) {
+    let closed = served.database.make_durable().map_err(std::io::Error::other);
+    if let Err(error) = closed.and_then(|()| position.close()) {
+        tracing::warn!("the position in {} is not durable: {error}", position.path().display());
     }
 }
 

@@ -13,7 +13,8 @@
 //!
 //! The notes are valid for one boot of the system and for the position that they were written with.
 
-use cabinet::files::{Words, folder_of, page_cache_id};
+use cabinet::files::{Words, folder_of, page_cache_id, sync_folder};
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -45,6 +46,7 @@ const LIFE: usize = 1;
 const COMPLETE: usize = 2;
 const POSITION_NEXT: usize = 3;
 const POSITION: usize = 4;
+const CLOSED: usize = 5;
 
 // Words of the line of a partition.
 const BEGUN_LOG: usize = 0;
@@ -58,6 +60,18 @@ const BASE: usize = 1;
 /// Mapped file.
 pub(super) struct PartitionProgress(Words);
 
+/// Validity of the notes at the opening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Notes {
+    /// They are of this boot of the system and of the position.
+    Valid,
+    /// There are none, or they are of another position, or of an earlier boot in which the replica
+    /// was stopped.
+    Invalid,
+    /// They are of an earlier boot, which ended while the replica ran, or after it was killed.
+    Crashed,
+}
+
 /// Operation that a partition has begun last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Begun {
@@ -69,20 +83,36 @@ pub(super) struct Begun {
 
 impl PartitionProgress {
     /// Opens the file of a replica at one of these positions. Returns also whether the file was
-    /// valid for one of them.
-    pub(super) fn open(path: &Path, positions_us: &[u64]) -> io::Result<(Self, bool)> {
+    /// valid for one of them. From here on the replica counts as running.
+    pub(super) fn open(path: &Path, positions_us: &[u64]) -> io::Result<(Self, Notes)> {
         let partitions = Self(Words::open(path, WORDS)?);
         let life = life(path)?;
         let head = partitions.line(0);
         let is_ours = head[HEAD].load(Acquire) == MAGIC && head[LIFE].load(Acquire) == life;
         let noted = [&head[POSITION_NEXT], &head[POSITION]].map(|word| word.load(Acquire));
         let is_noted = is_ours && noted.iter().any(|noted| positions_us.contains(noted));
+        let has_crashed =
+            !is_ours && head[HEAD].load(Acquire) == MAGIC && head[CLOSED].load(Acquire) == 0;
         if !is_noted {
             partitions.clear();
             head[LIFE].store(life, Release);
             head[HEAD].store(MAGIC, Release);
         }
-        Ok((partitions, is_noted))
+        head[CLOSED].store(0, Release);
+        // Otherwise a loss of power may bring back that the replica was stopped.
+        sync(path)?;
+        let notes = match is_noted {
+            true => Notes::Valid,
+            false if has_crashed => Notes::Crashed,
+            false => Notes::Invalid,
+        };
+        Ok((partitions, notes))
+    }
+
+    /// Notes that the replica has stopped, once database and position are durable.
+    pub(super) fn close(&self, path: &Path) -> io::Result<()> {
+        self.line(0)[CLOSED].store(1, Release);
+        sync(path)
     }
 
     /// Reads the file of a replica at `position_us`. Returns `None` if the file is invalid or
@@ -221,6 +251,12 @@ fn log_progress(word: impl Fn(usize) -> u64) -> Option<LogProgress> {
     let (log, base_us) = (word(LOG), word(BASE));
     let partitions_us = std::array::from_fn(|partition| word(LINE + partition).max(base_us));
     (log != 0).then_some(LogProgress { log, base_us, partitions_us })
+}
+
+/// Makes the file and its name durable.
+fn sync(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()?;
+    sync_folder(folder_of(path))
 }
 
 /// Returns a digest of the identity of the page cache that a file has.

@@ -9,7 +9,7 @@
 //! database whose position it is: one that is restored, or another one, would lack what lies before
 //! it.
 
-use super::partition_progress::PartitionProgress;
+use super::partition_progress::{Notes, PartitionProgress};
 use crate::durable_file;
 use crate::store::gate::FirstChange;
 use crate::store::position_file::{CopyPosition, is_of_copy};
@@ -123,7 +123,7 @@ pub(super) struct Position {
     /// Identity of the position's log, if it is known.
     log: Option<String>,
     /// Whether the file held the position that this server wrote last.
-    is_noted: bool,
+    notes: Notes,
 }
 
 /// Time stamp and log of a position, as read from the files.
@@ -198,10 +198,9 @@ impl Position {
         let StoredPosition { timestamp_us, written_us, log, is_new } =
             StoredPosition::parse(&text, log.as_deref())?;
         let positions_us = [timestamp_us, written_us];
-        let (partitions, is_noted) =
-            PartitionProgress::open(&beside(path, ".lanes"), &positions_us)?;
+        let (partitions, notes) = PartitionProgress::open(&beside(path, ".lanes"), &positions_us)?;
         let (path, partitions, length) = (path.to_owned(), Arc::new(partitions), text.len());
-        let mut position = Self { path, file, partitions, timestamp_us, length, log, is_noted };
+        let mut position = Self { path, file, partitions, timestamp_us, length, log, notes };
         if is_new && let Some(log) = position.log.take() {
             position.switch(timestamp_us, &log)?;
         } else if !has_log && let Some(log) = &position.log {
@@ -292,9 +291,33 @@ impl Position {
         self.advance(timestamp_us)
     }
 
+    /// Returns the path of the file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns whether this server has written the position since the last boot of the system.
     pub(super) fn is_noted(&self) -> bool {
-        self.is_noted
+        self.notes == Notes::Valid
+    }
+
+    /// Returns whether the system has stopped while the replica ran, so that position and database
+    /// may be of different times.
+    pub(super) fn has_crashed(&self) -> bool {
+        self.notes == Notes::Crashed && self.timestamp_us > 0
+    }
+
+    /// Notes that the replica has stopped, unless operations beyond the position were executed. The
+    /// database has to be durable.
+    pub(super) fn close(&self) -> std::io::Result<()> {
+        let log = self.log.as_deref().map_or(0, name_of);
+        let progress = self.log_progress();
+        let mut own = progress.iter().filter(|progress| progress.log == log);
+        if own.any(|own| own.partitions_us.iter().any(|done_us| *done_us > self.timestamp_us)) {
+            return Ok(());
+        }
+        self.file.sync_all()?;
+        self.partitions.close(&beside(&self.path, ".lanes"))
     }
 
     /// Returns the progress in each known log.
@@ -553,6 +576,28 @@ mod tests {
         assert_eq!(owner(&position, &one), Owner::Replaced);
         std::fs::write(one.join("position"), "7\n").expect("room");
         assert_eq!(owner(&position, &one), Owner::This);
+    }
+
+    #[test]
+    fn a_position_after_a_crash_of_the_system_is_told_from_one_after_a_stop() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("rts");
+        let lanes = beside(&path, ".lanes");
+        for (is_closed, is_other_boot) in [(0, 1), (1, 0), (1, 1), (0, 0)] {
+            let mut position = reopened(&path);
+            assert!(!reopened(&folder.path().join("other")).has_crashed());
+            position.advance(7).expect("room");
+            if is_closed == 1 {
+                position.close().expect("a disk");
+            }
+            drop(position);
+            let mut notes = std::fs::read(&lanes).expect("a file");
+            // The second number is that of the boot.
+            notes[8] ^= is_other_boot;
+            std::fs::write(&lanes, notes).expect("room");
+            let has_crashed = reopened(&path).has_crashed();
+            assert_eq!(has_crashed, (is_closed, is_other_boot) == (0, 1));
+        }
     }
 
     #[test]

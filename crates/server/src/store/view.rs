@@ -4,8 +4,8 @@ use super::reserved::{count_records, hidden_in};
 use crate::update_log::KeyPartitioning;
 use cabinet::table::{IndexDescription, RowView, Table};
 use cabinet::{
-    Damage, Database, Error, GoOn, Iteration, KeyOrder, LargeValue, LogPosition, Numbered,
-    RecordRef, ReportedKeys, Result, ScanCursor, SteppedScan, Verified, Wanted,
+    Damage, Database, Durability, Error, GoOn, Iteration, KeyOrder, LargeValue, LogPosition,
+    Numbered, RecordRef, ReportedKeys, Result, ScanCursor, SteppedScan, Verified, Wanted,
 };
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -79,6 +79,7 @@ impl View {
         fn size_bytes(&self) -> u64;
         fn path(&self) -> PathBuf;
         fn appended(&self) -> LogPosition;
+        fn durability(&self) -> Durability;
         fn durable(&self) -> LogPosition;
         fn wait_durable(&self, position: LogPosition) -> Result<()>;
         fn expired_keys(&self) -> Option<&ReportedKeys>;

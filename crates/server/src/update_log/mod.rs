@@ -197,6 +197,15 @@ impl UpdateLog {
             let mut start = Recovery::of(&settings.folder, last_timestamp_us)?;
             last_timestamp_us = start.last_timestamp_us();
             (is_broken, own_us, has_lost) = start.roots();
+            if has_lost {
+                tracing::warn!(
+                    "the system has stopped while the update log in {} was open: entries that were \
+                     not synced may be lost, so replicas may have changes that this server lacks, \
+                     or lack some that it has; for exact copies stop them, move their databases \
+                     away, and start them again",
+                    settings.folder.display()
+                );
+            }
             match start.attempt(&mut files) {
                 Ok(begun) => {
                     intent_log = Some(begun.0);
@@ -578,10 +587,10 @@ impl UpdateLog {
         }
     }
 
-    /// Writes the remaining entries, after the last change. If all of them are in the file, the
-    /// intent log is removed.
+    /// Writes the remaining entries, after the last change. If all of them are durable, the intent
+    /// log is removed: a log without it is whole.
     pub(crate) fn close(&self) {
-        if !self.write() {
+        if !self.sync() {
             return;
         }
         let mut buffer = self.buffer.lock();

@@ -13,7 +13,7 @@
 mod tests;
 
 use super::Source;
-use cabinet::files::{AppendFile, page_cache_id};
+use cabinet::files::{AppendFile, page_cache_id, sync_folder};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -220,6 +220,8 @@ impl IntentLog {
                 subject,
             });
         }
+        // After a loss of power, a part tells that the log was open.
+        sync_folder(folder)?;
         for (_, path) in before {
             std::fs::remove_file(path)?;
         }

@@ -339,6 +339,49 @@ def test_one_process_and_several_exclude_each_other(folder):
             cabinet.Cache(folder, shared=False)
 
 
+def test_a_cache_is_shared_by_default(folder):
+    with cabinet.Cache(folder) as cache, cabinet.FanoutCache(folder / "fanout") as fanout:
+        cache["a"] = 1
+        part = fanout.cache("part")
+        part["b"] = 2
+        program = """if True:
+            import sys, cabinet
+            with cabinet.Cache(sys.argv[1]) as cache:
+                cache.incr("a")
+            with cabinet.Cache(sys.argv[2]) as part:
+                part.incr("b")
+            deque = cabinet.Deque([1, 2], sys.argv[3])
+            index = cabinet.Index(sys.argv[4], a=1)
+        """
+        folders = folder, part.directory, folder / "deque", folder / "index"
+        with cabinet.Deque([], folders[2]).cache, cabinet.Index(os.fspath(folders[3])).cache:
+            assert in_process(program, *folders).wait() == 0
+            assert cache["a"] == 2 and part["b"] == 3
+            assert list(cabinet.Deque([], folders[2])) == [1, 2]
+            assert dict(cabinet.Index(os.fspath(folders[3]))) == {"a": 1}
+
+
+def test_a_reader_shares_a_cache_that_is_shared_and_writes_nothing_else(folder):
+    def is_free():
+        try:
+            cabinet.Cache(folder, read_only=True, shared=False).close()
+        except cabinet.InUseError:
+            return False
+        return True
+
+    with cabinet.Cache(folder) as cache:
+        cache["a"] = 1
+        with cabinet.Cache(folder, read_only=True) as reader:
+            cache["b"] = 2
+            assert reader["b"] == 2 and len(reader) == 2
+            with pytest.raises(cabinet.ReadOnlyError):
+                reader["b"] = 3
+    wait_until(is_free)
+    with cabinet.Cache(folder, read_only=True) as reader:
+        assert reader["a"] == 1 and len(reader) == 2
+        assert server_of(folder / _cache_storage.TREE_NAME) is None
+
+
 WRITER = """if True:
     import json, sys, time
     import cabinet, cabinet._server

@@ -79,13 +79,15 @@ def _check_folder(folder: str) -> None:
     if status.st_uid != os.geteuid():
         raise _errors.ServerError(
             f"{folder} belongs to the user {status.st_uid}, and this process to {os.geteuid()}: "
-            "the processes that share a database are those of the user whose folder it is"
+            "the processes that share a database are those of the user whose folder it is, and one "
+            "of another user opens it with shared=False"
         )
     system = _file_system(status.st_dev)
     if system in _NETWORK_SYSTEMS:
         raise _errors.ServerError(
             f"{folder} is on {system}, whose locks and sockets do not connect machines: move it to "
-            "a disk of this machine, or serve it with tyrant"
+            "a disk of this machine, open it in one process with shared=False, or serve it with "
+            "tyrant"
         )
 
 

@@ -23,7 +23,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Container, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import groupby, islice
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
@@ -361,9 +361,9 @@ def args_to_key(
 class Cache:
     """Cache in a folder: a mapping with expiry, tags, a limit of its size, and queues.
 
-    Its objects may be used by any number of threads. Those for one folder share what is open.
-    One process at a time has a cache open, and the next one gets `InUseError`; or several have, all
-    of them with `shared=True`.
+    Its objects may be used by any number of threads and processes, also by children of forks. Those
+    for one folder share what is open. With `shared=False`, one process at a time has the cache
+    open, and the next one gets `InUseError`.
     """
 
     _storage: Optional[Storage] = None
@@ -377,7 +377,7 @@ class Cache:
         pickle: bool = False,
         durability: Any = None,
         read_only: bool = False,
-        shared: bool = False,
+        shared: Optional[bool] = None,
         **settings: Any,
     ) -> None:
         """Opens a cache, and creates it if it does not exist.
@@ -391,8 +391,10 @@ class Cache:
         With `read_only`, the cache must exist, all changes fail with `ReadOnlyError`, and nothing
         is written to its folder; other processes may have it open in this way too.
 
-        With `shared`, several processes have the cache open, each with `shared=True`. A transaction
-        of one makes the others wait, as those of threads do.
+        By default, several processes may have the cache open: the first one starts a server for it.
+        A transaction of one makes the others wait, as those of threads do. With `shared=False`,
+        this process alone has it open, without a server, and each operation takes less time. So it
+        is with `read_only`, unless the cache is shared already or `shared=True` is given.
 
         `pickle=True` stores any object. None but you may be able to write to the folder then.
         """
@@ -410,9 +412,7 @@ class Cache:
         folder = op.expandvars(op.expanduser(os.fsdecode(directory)))
         self._directory = op.abspath(folder)
         self._timeout: float = _seconds("timeout", timeout)
-        self._options = {"durability": durability, "read_only": read_only}
-        if shared:
-            self._options["shared"] = True
+        self._options = {"durability": durability, "read_only": read_only, "shared": shared}
         if not read_only:
             os.makedirs(self._directory, 0o755, exist_ok=True)
         kwargs = {
@@ -425,7 +425,7 @@ class Cache:
     def _open(self, settings: dict[str, Any]) -> Storage:
         with opening_lock():
             if self._storage is None:
-                self._storage = open_storage(self._directory, self._options, DEFAULT_SETTINGS)
+                self._storage = self._open_storage()
             storage = self._storage
         # The thread that this one waits for may be waiting for the lock above.
         try:
@@ -435,6 +435,16 @@ class Cache:
             self.close()
             raise
         return storage
+
+    def _open_storage(self) -> Storage:
+        options = self._options
+        if options["shared"] is None:
+            if options["read_only"]:
+                alone = {**options, "shared": False}
+                with suppress(_errors.InUseError):
+                    return open_storage(self._directory, alone, DEFAULT_SETTINGS)
+            options = {**options, "shared": True}
+        return open_storage(self._directory, options, DEFAULT_SETTINGS)
 
     def _live(self) -> Storage:
         """Returns the storage, which another thread may close before it is used."""
@@ -1262,7 +1272,7 @@ class FanoutCache(Cache):
         return part
 
     def _sharing(self) -> dict[str, Any]:
-        return {"shared": self._options.get("shared", False)}
+        return {"shared": self._options["shared"]}
 
     def _new_cache(
         self, directory: Any, timeout: float, disk: Optional[type[Disk]], settings: dict[str, Any]

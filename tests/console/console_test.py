@@ -489,13 +489,13 @@ def log_in(browser):
             browser, server, "wide", "light", "#records", http_credentials=credentials
         )
         failure = page.locator("#failure")
-        expect(failure).to_contain_text("right is missing", timeout=SHOWN_MS_MAX)
+        expect(failure).to_contain_text("lacks the right", timeout=SHOWN_MS_MAX)
         choose(page, "page:", "page:2")
         expect(failure).to_be_hidden()
         expect(page.locator("#record pre")).to_have_text("value")
         page.locator("#record").get_by_role("button", name="Delete").click()
         page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-        expect(page.get_by_role("dialog")).to_contain_text("right is missing")
+        expect(page.get_by_role("dialog")).to_contain_text("lacks the right")
         page.keyboard.press("Escape")
         choose(page, "page:", "page:1")
         page.locator("#record").get_by_role("button", name="Delete").click()
@@ -503,7 +503,7 @@ def log_in(browser):
         expect(page.locator("#keys li")).to_have_count(1)
         page.get_by_role("link", name="Actions").click()
         page.get_by_role("button", name="Start").click()
-        expect(card(page, "Check")).to_contain_text("right is missing")
+        expect(card(page, "Check")).to_contain_text("lacks the right")
         stored = "[localStorage.length, sessionStorage.length, document.cookie.length]"
         assert page.evaluate(stored) == [0, 0, 0]
         page.get_by_role("button", name="Back up").click()

@@ -15,7 +15,7 @@ export function clock() {
 // Why a request failed, by the server's words. Others are shown as they are.
 const REASONS = {
   Unauthorized: "Log in to see the records of this database.",
-  Forbidden: "The right is missing, for these keys or for all.",
+  Forbidden: "The server does not allow it.",
   "Not Found": "There is no such record.",
   "Precondition Failed": "The record was changed by another client meanwhile.",
   "Internal Server Error": "It failed, or this kind of database does not have it.",

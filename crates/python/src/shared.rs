@@ -116,7 +116,8 @@ pub(crate) struct Shared {
     generation: Generation,
     /// Whether the children of a fork may use it.
     is_inherited: bool,
-    children: Mutex<Vec<Weak<dyn Child>>>,
+    /// Children, which end with it; `None` once it ends.
+    children: Mutex<Option<Vec<Weak<dyn Child>>>>,
 }
 
 impl Shared {
@@ -126,7 +127,7 @@ impl Shared {
             is_inherited,
             handle: RwLock::new(Some(handle)),
             generation: Generation::of_process(),
-            children: Mutex::default(),
+            children: Mutex::new(Some(Vec::new())),
         })
     }
 
@@ -272,9 +273,16 @@ impl Shared {
         Ok(self.enter()?.properties())
     }
 
-    /// Notes something that ends when the database is closed.
+    /// Notes something that ends when the database is closed. The caller has entered it, so the
+    /// closing waits for this; if it has begun, the child ends at once.
     pub(crate) fn adopt(&self, child: Weak<dyn Child>) {
         let mut children = self.children.lock();
+        let Some(children) = &mut *children else {
+            if let Some(child) = child.upgrade() {
+                child.end();
+            }
+            return;
+        };
         if children.len() >= CHILDREN_KEPT && children.len().is_power_of_two() {
             children.retain(|child| child.strong_count() > 0);
         }
@@ -314,8 +322,8 @@ impl Shared {
 
 impl Shared {
     fn end_children(&self) {
-        let children = std::mem::take(&mut *self.children.lock());
-        for child in children.iter().filter_map(Weak::upgrade) {
+        let children = self.children.lock().take();
+        for child in children.iter().flatten().filter_map(Weak::upgrade) {
             child.end();
         }
     }

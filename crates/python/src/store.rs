@@ -545,8 +545,8 @@ impl Store {
     /// nothing, where those of this one wait. Its changes may not be durable yet. It is closed with
     /// this one.
     fn _nonblocking(&self, py: Python<'_>) -> PyResult<Self> {
-        let handle = self.shared.enter()?.nonblocking();
-        let shared = Shared::new(handle);
+        let entered = self.shared.enter()?;
+        let shared = Shared::new(entered.nonblocking());
         let weak = Arc::downgrade(&shared);
         self.shared.adopt(weak);
         let (codecs, rules) = (self.codecs.copy(py), self.rules.clone());
@@ -611,7 +611,8 @@ impl Store {
             let text = "a transaction has no transaction within it: commit it first";
             return Err(errors::new(py, "UnsupportedError", text));
         }
-        let shared = Shared::new(self.shared.enter()?.begin(py)?);
+        let entered = self.shared.enter()?;
+        let shared = Shared::new(entered.begin(py)?);
         let weak = Arc::downgrade(&shared);
         self.shared.adopt(weak);
         let parent = Some(Arc::clone(&self.shared));

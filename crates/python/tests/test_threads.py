@@ -250,6 +250,34 @@ def test_closing_while_threads_are_at_work_ends_them(opened, name):
         assert others == []
 
 
+def test_closing_ends_transactions_that_begin_beside_it(tmp_path, mode):
+    name = str(tmp_path / "a.tch")
+    for _ in range(100):
+        database = cabinet.open(name, **mode)
+        begun, transactions = threading.Semaphore(0), []
+
+        def begin():
+            begun.release()
+            try:
+                while True:
+                    transactions.append(database.transaction())
+            except cabinet.ClosedError:
+                pass
+
+        thread = threading.Thread(target=begin)
+        thread.start()
+        begun.acquire()
+        database.close()
+        thread.join(LIMIT)
+        assert not thread.is_alive()
+        for transaction in transactions:
+            with pytest.raises((cabinet.ClosedError, cabinet.ConflictError)):
+                transaction.get("a")
+        # Nothing has it open any more, while there are transactions.
+        if not mode:
+            cabinet.open(name).close()
+
+
 def test_an_iterator_is_used_by_one_thread_at_a_time(opened):
     """Threads that share an iterator get each key once, or an error."""
     database = opened("*")

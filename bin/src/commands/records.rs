@@ -239,8 +239,9 @@ impl Run for Touch {
             return Err(error);
         }
         // The protocol has one reply for all failures.
+        let failure = server.failure(server.refusal("touch"));
         Err(match server.value_size(&key)? {
-            Some(_) => client::Error::Miscellaneous.into(),
+            Some(_) => failure,
             None => server.missing("touch", &key),
         })
     }
@@ -291,14 +292,14 @@ impl Run for Incr {
                 return Err(error);
             }
             server.confirm("incr")?;
-            server.confirm_none("incr")?;
             // The protocol has one reply for all failures.
+            let failure = server.failure(server.refusal("incr"));
             return Err(match initial {
                 None if server.value_size(&key)?.is_none() => server.failure(format_args!(
                     "the key {} has no record; --initial makes one",
                     quoted(&key)
                 )),
-                _ => client::Error::Miscellaneous.into(),
+                _ => failure,
             });
         };
         Ok(writeln!(output, "{sum}")?)
@@ -369,15 +370,17 @@ impl Run for List {
         listing::list(server, prefix.as_deref(), self.max, |keys| {
             let expiries = Expiries::of(server, self.form, keys)?;
             if self.values {
-                return listing::with_values(server, keys, |key, value| match value {
+                is_empty = true;
+                listing::with_values(server, keys, |key, value| match value {
                     Some(value) => {
                         is_empty = false;
                         self.form.write_record(key, &value, expiries.of_key(key), output)
                     }
                     None => Ok(()),
-                });
+                })?;
+                return if is_empty { server.confirm_none("list") } else { Ok(()) };
             }
-            is_empty &= keys.is_empty();
+            is_empty = keys.is_empty();
             keys.iter().try_for_each(|key| self.form.write_key(key, expiries.of_key(key), output))
         })?;
         if is_empty { server.confirm_none("list") } else { Ok(()) }
@@ -414,7 +417,6 @@ impl Run for Range {
         let found = server.range(&begin, end.as_deref(), self.max)?;
         if found.is_empty() {
             server.confirm("range")?;
-            server.confirm_none("range")?;
         }
         found.iter().try_for_each(|(key, value)| self.form.write_pair(key, value, output))
     }
@@ -441,7 +443,6 @@ impl Run for Find {
         let found = server.find(self.pattern.as_bytes(), self.max)?;
         if found.is_empty() {
             server.confirm("find")?;
-            server.confirm_none("find")?;
         }
         found.iter().try_for_each(|(key, value)| self.form.write_pair(key, value, output))
     }

@@ -21,12 +21,8 @@ const LACKS_REPLICAS: &str = " changes: retry once ";
 const PERMISSION_NAME: &str = "no permission: ";
 /// The beginning of the reason of a refusal for lack of a right.
 const LACKS_RIGHT: &str = "the user lacks the right ";
-/// Part of the reason of a refusal by the mask.
-const MASKS_MISC: &str = "the server masks misc";
-/// The beginning of the reason of any such refusal.
+/// The beginning of the reason of a refusal by the mask.
 const MASKS: &str = "the server masks ";
-/// The end of that of the command by which a program looks at the server first.
-const MASKED_AT_FIRST: &str = " stat";
 /// State of a change that the server has made without its replicas, and what to do.
 const UNCONFIRMED: &str = "not confirmed by replicas in time: \"tyrant replicas\" lists them, and the \
     server refuses further changes until they have caught up";
@@ -72,7 +68,7 @@ impl Server {
     }
 
     /// Returns why the server refused a command.
-    fn refusal(&self, command: &str) -> String {
+    pub(crate) fn refusal(&self, command: &str) -> String {
         match self.last_failure() {
             Some((code, reason)) if code == NO_PERMISSION => {
                 let advice = match reason.starts_with(LACKS_RIGHT) {
@@ -188,22 +184,15 @@ impl Server {
         if self.masks_misc() {
             return Err(self.failure(format_args!("the server refuses {command}: it masks misc")));
         }
-        match self.last_failure() {
-            Some((code, reason)) if code == NO_PERMISSION && reason.contains(MASKS_MISC) => {
-                Err(self.failure(format_args!("the server refuses {command}: {reason}")))
-            }
-            _ => Ok(()),
-        }
+        self.confirm_none(command)
     }
 
     /// Fails if the server has refused a command without a result: to a list or a count that a user
     /// lacks the right for, or that it masks, it replies as if there were none. Only the connection
     /// of the refusal is told the reason, so that of another client is none of this one's.
     pub(crate) fn confirm_none(&self, command: &str) -> anyhow::Result<()> {
-        let is_refusal = |reason: &str| {
-            reason.starts_with(LACKS_RIGHT)
-                || reason.starts_with(MASKS) && !reason.ends_with(MASKED_AT_FIRST)
-        };
+        let is_refusal =
+            |reason: &str| reason.starts_with(LACKS_RIGHT) || reason.starts_with(MASKS);
         match self.last_failure() {
             Some((code, reason)) if code == NO_PERMISSION && is_refusal(&reason) => {
                 Err(self.failure(self.refusal(command)))

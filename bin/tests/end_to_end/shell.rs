@@ -70,6 +70,17 @@ fn a_script_ends_at_its_first_error_unless_told_otherwise() {
 }
 
 #[test]
+fn a_refused_line_is_not_the_reason_of_a_later_one_without_records() {
+    let server = Server::tyrant("+", &["--mask", "out"]);
+    let script = "out a\nlist --prefix k\ncount\nrange k\nfind k\n";
+    let output = shell(&server, &["--keep-going"], script);
+    let error = text(&output.stderr);
+    assert_eq!((text(&output.stdout), output.status.code()), ("0\n", Some(1)), "{error}");
+    assert!(error.contains("line 1: ") && error.contains("the server masks out"), "{error}");
+    assert!(error.ends_with(": 1 line failed\n"), "{error}");
+}
+
+#[test]
 fn the_shell_has_aliases_and_proposes_the_nearest_command() {
     let server = Server::tyrant("*", &[]);
     let output =

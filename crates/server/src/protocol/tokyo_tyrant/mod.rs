@@ -58,6 +58,10 @@ fn perform(
 ) -> Step {
     let start = output.len();
     context.session.kind = request.kind();
+    // A reason is that of the last request about records: one that succeeds has none.
+    if !matches!(request, Request::Stat | Request::Misc { function: Function::Error, .. }) {
+        context.session.last_reason = None;
+    }
     let is_misc = matches!(request, Request::Misc { .. });
     let is_follow = matches!(request, Request::Follow { .. });
     let is_closing = has_no_word_for_failure(&request);

@@ -301,20 +301,3 @@ pub(crate) fn at_fork(in_child: extern "C" fn()) {
     // cannot be registered, forks are not noticed.
     unsafe { pthread_atfork(None, None, Some(in_child)) };
 }
-
-/// Lets go of the copies that a forked child has of the locks of its parent. Their descriptors stay
-/// open, as another file: objects of the child have them.
-pub(crate) fn release_locks() {
-    // SAFETY: a handler of a signal may call these functions. The path ends with a NUL. The
-    // descriptors are those of locks alone, which are neither read nor mapped, and stay valid.
-    unsafe {
-        let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        if nothing < 0 {
-            return;
-        }
-        for descriptor in cabinet_rs::files::take_lock_descriptors() {
-            libc::dup3(nothing, descriptor, libc::O_CLOEXEC);
-        }
-        libc::close(nothing);
-    }
-}

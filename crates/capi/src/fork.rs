@@ -2,7 +2,7 @@
 //! the child would go to the files that the parent has open. The child also has copies of the locks
 //! of those databases, which would keep them locked after the parent was killed.
 
-use crate::border::{at_fork, release_locks};
+use crate::border::at_fork;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,7 +13,7 @@ static REGISTERED: Once = Once::new();
 
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
-    release_locks();
+    cabinet_rs::files::release_locks();
 }
 
 /// Returns the generation of this process, and from now on notices forks.

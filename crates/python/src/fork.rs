@@ -18,25 +18,7 @@ pub(crate) struct Generation(u32);
 
 extern "C" fn after_in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
-    release_locks();
-}
-
-/// Lets go of the copies of the locks of the parent, which would keep its databases locked if it
-/// was killed. Their descriptors stay open, as another file: objects of the child have them.
-fn release_locks() {
-    #[expect(unsafe_code, reason = "only the system's own functions are allowed after a fork")]
-    // SAFETY: these functions are allowed after a fork. The path is a string of C. The descriptors
-    // are those of locks alone, which are neither read nor mapped, and they stay valid.
-    unsafe {
-        let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        if nothing < 0 {
-            return;
-        }
-        for descriptor in cabinet::files::take_lock_descriptors() {
-            libc::dup3(nothing, descriptor, libc::O_CLOEXEC);
-        }
-        libc::close(nothing);
-    }
+    cabinet::files::release_locks();
 }
 
 impl Generation {

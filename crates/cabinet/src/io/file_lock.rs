@@ -1,9 +1,18 @@
 //! Locks of files and directories against other processes.
 
 use rustix::fs::{FlockOperation, flock};
+#[cfg(feature = "internals")]
+use rustix::{
+    fs::{Mode, OFlags, open},
+    io::{DupFlags, dup3},
+};
 use std::fs::File;
 use std::io;
+#[cfg(feature = "internals")]
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, RawFd};
+#[cfg(feature = "internals")]
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Maximum number of locks whose descriptors are noted: two for each open database.
@@ -15,11 +24,24 @@ const NONE: RawFd = -1;
 /// Descriptors of the locks that are held. The child of a fork reads it, so it takes no lock.
 static NOTED: [AtomicI32; NOTED_MAX] = [const { AtomicI32::new(NONE) }; NOTED_MAX];
 
-/// Returns the descriptors of the locks that are held, and forgets them. The child of a fork has
-/// copies of them, which keep the locks when its parent was killed.
+/// Lets go of the copies that the child of a fork has of the locks of its parent, which would keep
+/// them when the parent was killed. Their descriptors stay open, as another file: objects of the
+/// child have them.
 #[cfg(feature = "internals")]
-pub(super) fn take_descriptors() -> impl Iterator<Item = RawFd> {
-    NOTED.iter().map(|noted| noted.swap(NONE, Ordering::Relaxed)).filter(|noted| *noted != NONE)
+pub(super) fn release_locks() {
+    let Ok(nothing) = open(c"/dev/null", OFlags::CLOEXEC, Mode::empty()) else { return };
+    for noted in &NOTED {
+        // It is forgotten: later the child may have another file under the number.
+        let descriptor = noted.swap(NONE, Ordering::Relaxed);
+        if descriptor == NONE {
+            continue;
+        }
+        #[expect(unsafe_code, reason = "another object of this process owns the descriptor")]
+        // SAFETY: the descriptor is open, and is not closed here. It is that of a lock alone, which
+        // is neither read nor mapped.
+        let mut lock = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        let _ = dup3(&nothing, &mut lock, DupFlags::CLOEXEC);
+    }
 }
 
 /// Replaces the first note of a descriptor by another one, if there is such a note.

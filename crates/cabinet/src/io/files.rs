@@ -14,7 +14,6 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::ops::Deref;
-use std::os::fd::RawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -24,11 +23,10 @@ pub fn folder_of(path: &Path) -> &Path {
     directory_of(path)
 }
 
-/// Returns the descriptors of all locks that the parent of this process held when it forked, of
-/// open databases among them. The child may let go of its copies. It is told of each once: later it
-/// may have another file under the number.
-pub fn take_lock_descriptors() -> impl Iterator<Item = RawFd> {
-    file_lock::take_descriptors()
+/// Lets go of the copies that this process, the child of a fork, has of all locks of its parent,
+/// those of open databases among them. It does only what a handler of a signal may do.
+pub fn release_locks() {
+    file_lock::release_locks();
 }
 
 /// Makes the names in a folder durable.

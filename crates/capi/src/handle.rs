@@ -5,10 +5,10 @@
 //!
 //! A call holds a guard of the target of its handle. `close` takes the target out, so that later
 //! calls fail, waits until no call has a guard, closes the dependents, and then the target. The
-//! lock of a closing is held for all of that, and for the commit of a transaction, so that whoever
-//! closes the same handle or an ancestor meanwhile returns after it. `close` fails in a callback of
-//! the database, whose call has a guard. The locks of dependents and visitors are held for moments,
-//! and no other lock is taken under them, but the one of a dependent during its calls.
+//! lock of a closing is held for all of that, and for the commit of a transaction, so that a thread
+//! that closes the same handle or an ancestor meanwhile returns after it. `close` fails in a
+//! callback of the database, whose call has a guard. The locks of dependents and visitors are held
+//! for moments, and no other lock is taken under them, but the one of a dependent during its calls.
 
 use crate::border::{Call, run, run_plain};
 use crate::fork;
@@ -17,7 +17,6 @@ use crate::status::{
     cabinet_error, cabinet_status,
 };
 use arc_swap::{ArcSwapOption, Guard};
-use cabinet_rs::table::Table;
 use cabinet_rs::{Database, Error, Transaction};
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -38,8 +37,6 @@ pub struct cabinet_database {
     /// Weak handles of what was made of this one.
     dependents: Mutex<Vec<Weak<dyn Dependent>>>,
     family: Arc<Family>,
-    /// Whether writes return before they are durable.
-    is_deferred: bool,
     /// Numbers within the family of this handle and of those that it was made of.
     lineage: Vec<u64>,
 }
@@ -87,7 +84,6 @@ pub(crate) trait Dependent: Send + Sync {
 /// The target of a handle during a call.
 pub(crate) struct Opened {
     guard: Guard<Option<Arc<Target>>>,
-    is_deferred: bool,
     _called: Called,
 }
 
@@ -132,16 +128,6 @@ impl Deref for Opened {
     }
 }
 
-impl Opened {
-    /// Waits until the changes of a table are as durable as the database and the handle ask for.
-    pub(crate) fn acknowledge(&self, table: &Table) -> Result<()> {
-        if !self.is_deferred {
-            table.acknowledge()?;
-        }
-        Ok(())
-    }
-}
-
 /// Locks a mutex. No state under these locks is left half changed by a panic.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -153,27 +139,22 @@ impl cabinet_database {
         // Before it: a child that is forked off meanwhile lets go of the lock.
         let generation = fork::watched();
         let family = Family { generation, visitors: Mutex::default(), next: AtomicU64::new(0) };
-        Ok(Arc::new(Self::new(Target::Database(open()?), Arc::new(family), false, &[])))
+        Ok(Arc::new(Self::new(Target::Database(open()?), Arc::new(family), &[])))
     }
 
-    fn new(target: Target, family: Arc<Family>, is_deferred: bool, ancestors: &[u64]) -> Self {
+    fn new(target: Target, family: Arc<Family>, ancestors: &[u64]) -> Self {
         let number = family.next.fetch_add(1, Ordering::Relaxed);
         let lineage = [ancestors, &[number]].concat();
         let target = ArcSwapOption::from_pointee(target);
         let (closing, dependents) = (Mutex::default(), Mutex::default());
-        Self { target, closing, dependents, family, is_deferred, lineage }
+        Self { target, closing, dependents, family, lineage }
     }
 
     /// Returns another handle, which is closed with this one.
-    pub(crate) fn derive(
-        &self,
-        is_deferred: bool,
-        make: impl FnOnce(&Database) -> Target,
-    ) -> Result<Arc<Self>> {
+    pub(crate) fn derive(&self, make: impl FnOnce(&Database) -> Target) -> Result<Arc<Self>> {
         let opened = self.open()?;
         let family = Arc::clone(&self.family);
-        let is_deferred = is_deferred || self.is_deferred;
-        let derived = Arc::new(Self::new(make(&opened), family, is_deferred, &self.lineage));
+        let derived = Arc::new(Self::new(make(&opened), family, &self.lineage));
         self.depend(Arc::downgrade(&derived) as Weak<dyn Dependent>);
         Ok(derived)
     }
@@ -195,8 +176,7 @@ impl cabinet_database {
         if guard.is_none() {
             return Err(Failure::closed("handle of the database"));
         }
-        let (is_deferred, called) = (self.is_deferred, Called::note(&self.family));
-        Ok(Opened { guard, is_deferred, _called: called })
+        Ok(Opened { guard, _called: Called::note(&self.family) })
     }
 
     fn is_forked(&self) -> bool {
@@ -366,10 +346,9 @@ pub extern "C" fn cabinet_handle(
             let text = "a transaction has one handle: make another one of the database";
             return Err(Failure::new(CABINET_UNSUPPORTED, text));
         }
-        let is_deferred = flags & CABINET_DEFERRED != 0;
-        out.share(first.derive(is_deferred, |database| {
+        out.share(first.derive(|database| {
             let mut derived = database.clone();
-            if is_deferred {
+            if flags & CABINET_DEFERRED != 0 {
                 derived = derived.deferred();
             }
             if flags & CABINET_NONBLOCKING != 0 {
@@ -402,7 +381,7 @@ pub extern "C" fn cabinet_transaction_begin(
         let out = call.out("transaction", transaction)?;
         let begun = call.handle("database", database)?;
         let transaction = |database: &Database| Target::Transaction(database.transaction());
-        out.share(begun.derive(false, transaction)?);
+        out.share(begun.derive(transaction)?);
         Ok(CABINET_OK)
     })
 }
@@ -471,8 +450,9 @@ impl<T: Send> Deref for OwnSlot<T> {
 
 impl<T: Send> Drop for OwnSlot<T> {
     fn drop(&mut self) {
-        // Under its lock, while the database still finds it: whoever closes that waits for the end
-        // of the content. A child may find the lock taken by a thread that it does not have.
+        // Under its lock, while the database still finds it: a thread that closes that waits for
+        // the end of the content. A child may find the lock taken by a thread that it does not
+        // have.
         if self.generation == fork::generation() {
             self.slot.close();
         }

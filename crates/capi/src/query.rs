@@ -262,7 +262,7 @@ pub extern "C" fn cabinet_search(
         })?;
         if flags == CABINET_SEARCH_REMOVE {
             status = CABINET_OK;
-            database.acknowledge(table)?;
+            database.acknowledge()?;
         }
         if !report.is_null() {
             let plan = c_string(&reported.hint);

@@ -179,7 +179,7 @@ pub extern "C" fn cabinet_row_put(
         let database = call.handle("database", database)?.open()?;
         let table = table(&database)?;
         table.put(key, &row.0)?;
-        database.acknowledge(table)?;
+        database.acknowledge()?;
         Ok(CABINET_OK)
     })
 }
@@ -205,7 +205,7 @@ pub extern "C" fn cabinet_row_add(
         let database = call.handle("database", database)?.open()?;
         let table = table(&database)?;
         let is_stored = table.put_keep(key, &row.0)?;
-        database.acknowledge(table)?;
+        database.acknowledge()?;
         Ok(if is_stored { CABINET_OK } else { CABINET_EXISTS })
     })
 }
@@ -308,7 +308,7 @@ pub extern "C" fn cabinet_index_set(
             |index: &cabinet_rs::IndexDescription| index.column == column && index.kind == kind;
         if flags & CABINET_INDEX_REBUILD != 0 || !table.indices().iter().any(is_same) {
             table.set_index(column, IndexChange::Set(kind))?;
-            database.acknowledge(table)?;
+            database.acknowledge()?;
         }
         Ok(CABINET_OK)
     })
@@ -333,7 +333,7 @@ pub extern "C" fn cabinet_index_remove(
         let database = call.handle("database", database)?.open()?;
         let table = table(&database)?;
         table.set_index(column, IndexChange::Remove)?;
-        database.acknowledge(table)?;
+        database.acknowledge()?;
         Ok(CABINET_OK)
     })
 }

@@ -151,7 +151,7 @@ static void *commit(void *unused) {
     return NULL;
 }
 
-/* Whoever closes a transaction or its database while another thread commits returns after it. */
+/* A thread that closes a transaction or its database while another one commits returns after it. */
 static void closings_beside_a_commit(void) {
     ERROR;
     enum { RECORDS = 3000 };

@@ -190,13 +190,16 @@ impl Database {
     }
 
     /// Returns the operations on rows, if this is a table. They return before their changes are
-    /// durable, see [`Table::acknowledge`].
+    /// durable, see [`Database::acknowledge`].
     #[cfg(feature = "table")]
     pub fn table(&self) -> Option<&Table> {
         self.table.as_deref()
     }
 
-    pub(crate) fn acknowledge(&self) -> Result<()> {
+    /// Waits until all changes so far are as durable as the database's [`Durability`] asks for, as
+    /// its own writes do. On a handle of [`Database::deferred`] it does nothing. Needed after
+    /// changes by [`Database::table`], which do not wait.
+    pub fn acknowledge(&self) -> Result<()> {
         if self.deferred || !self.is_always_durable {
             return Ok(());
         }

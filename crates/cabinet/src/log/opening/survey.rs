@@ -327,15 +327,13 @@ pub(super) fn lacks_changes(
     segments: impl IntoIterator<Item = (u64, bool)>,
     named: Option<&BTreeMap<u64, u64>>,
 ) -> bool {
-    let highest = named.and_then(|named| named.keys().next_back().copied());
     // Later ones were begun and lost with the power, and so were those that are named.
-    let end = |number: u64| highest.map_or(number, |highest| number.min(highest));
-    let is_removed =
-        |number| number < end(u64::MAX) && named.is_none_or(|n| !n.contains_key(&number));
+    let highest = named.and_then(|named| named.keys().next_back().copied()).unwrap_or(u64::MAX);
+    let is_removed = |number| number < highest && named.is_none_or(|n| !n.contains_key(&number));
     let mut next = None;
     segments.into_iter().any(|(number, is_behind_pages)| {
         let from = next.replace(number + 1).unwrap_or(number);
-        let gap = from..end(number).max(from);
+        let gap = from..number.min(highest).max(from);
         let expected = named.map_or(0, |named| named.range(gap.clone()).count() as u64);
         let without_changes = number > from && is_behind_pages && is_removed(number - 1);
         gap.end - gap.start > expected + u64::from(without_changes)

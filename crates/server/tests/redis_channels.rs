@@ -335,7 +335,7 @@ fn patterns_that_take_many_steps_are_limited_and_leave_event_loops_alone() {
         &[
             ("PSUBSCRIBE a", refused),
             (&format!("PSUBSCRIBE {} a", pattern(1)), refused),
-            // It is no subscriber.
+            // It is not a subscriber.
             ("GET a", "$-1"),
             ("PUBSUB NUMPAT", ":10"),
         ],

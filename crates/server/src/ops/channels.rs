@@ -10,6 +10,7 @@ use super::budget::{Budget, Charge};
 use super::rights::Rights;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -147,30 +148,42 @@ impl Channels {
             visit(None, &name.subscribers);
         }
         if topic == Topic::Channel {
-            self.for_each_name(Topic::Pattern, 1, |pattern, Name { subscribers, .. }| {
+            let Ok(()) = self.try_for_each(Topic::Pattern, 1, |pattern, subscribed| {
                 if matches(pattern, name) {
-                    visit(Some(pattern), subscribers);
+                    visit(Some(pattern), &subscribed.subscribers);
                 }
+                Ok::<_, Infallible>(())
             });
         }
     }
 
-    /// Passes all names in order, of which each takes this number of steps, or its own. Others may
-    /// change the subscriptions meanwhile.
-    fn for_each_name(&self, topic: Topic, steps: usize, mut visit: impl FnMut(&[u8], &Name)) {
+    /// Passes the names that are subscribed to, in order, as long as `visit` succeeds. It takes
+    /// this number of steps, or that of the name. Others may change the subscriptions meanwhile.
+    fn try_for_each<E>(
+        &self,
+        topic: Topic,
+        steps: usize,
+        mut visit: impl FnMut(&[u8], &Name) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut last: Option<Box<[u8]>> = None;
         loop {
             let table = self.table.read();
             let after = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-            let mut names = table.names[topic as usize].range::<[u8], _>((after, Bound::Unbounded));
+            let names = table.names[topic as usize].range::<[u8], _>((after, Bound::Unbounded));
             let mut left = TURN_STEPS;
-            let end = names.find(|(text, name)| {
-                visit(text, name);
+            let mut turn_end = None;
+            for (text, name) in names {
+                visit(text, name)?;
                 left = left.saturating_sub(name.steps.max(steps));
-                left == 0
-            });
-            let Some((text, _)) = end else { return };
-            last = Some(text.clone());
+                if left == 0 {
+                    turn_end = Some(text.clone());
+                    break;
+                }
+            }
+            if turn_end.is_none() {
+                return Ok(());
+            }
+            last = turn_end;
         }
     }
 
@@ -182,13 +195,7 @@ impl Channels {
         steps: usize,
         mut visit: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut result = Ok(());
-        self.for_each_name(topic, steps, |name, _| {
-            if result.is_ok() {
-                result = visit(name);
-            }
-        });
-        result
+        self.try_for_each(topic, steps, |name, _| visit(name))
     }
 
     /// Returns the number of subscriptions to a name.

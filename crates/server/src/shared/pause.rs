@@ -11,12 +11,8 @@ const FREE: [Command; 5] =
 /// Commands that change no record, although others of their class do.
 const READS: [Command; 3] = [Command::EvalRo, Command::EvalShaRo, Command::Script];
 
-fn is_read(kind: RequestKind) -> bool {
-    READS.iter().any(|command| kind == RequestKind::from(*command))
-}
-
-fn is_free(kind: RequestKind) -> bool {
-    FREE.iter().any(|command| kind == RequestKind::from(*command))
+fn is_among(commands: &[Command], kind: RequestKind) -> bool {
+    commands.iter().any(|command| kind == RequestKind::from(*command))
 }
 
 /// A pause of the requests of clients, in milliseconds since the server started.
@@ -63,9 +59,9 @@ impl Pause {
     /// Returns whether a request has to wait.
     #[cold]
     pub(crate) fn holds(&self, now_ms: u64, kind: RequestKind) -> bool {
-        !is_free(kind)
+        !is_among(&FREE, kind)
             && self.is_on(now_ms)
-            && (kind.effect() == Effect::Change && !is_read(kind)
+            && (kind.effect() == Effect::Change && !is_among(&READS, kind)
                 || self.is_of_all.load(Ordering::Relaxed))
     }
 
@@ -73,7 +69,8 @@ impl Pause {
     /// records unless it is known to read them.
     #[cold]
     pub(crate) fn holds_pooled(&self, now_ms: u64, kind: RequestKind) -> bool {
-        let may_change = kind.class() == Class::Other && !is_free(kind) && !is_read(kind);
+        let may_change =
+            kind.class() == Class::Other && !is_among(&FREE, kind) && !is_among(&READS, kind);
         self.holds(now_ms, kind) || may_change && self.is_on(now_ms)
     }
 }
@@ -96,7 +93,8 @@ mod tests {
         assert!(pause.holds(149, misc));
         assert!(pause.holds_pooled(149, info) && !pause.holds_pooled(149, get));
         assert!(!pause.holds_pooled(149, client));
-        let changes = |kind: &RequestKind| kind.effect() == Effect::Change && !is_read(*kind);
+        let changes =
+            |kind: &RequestKind| kind.effect() == Effect::Change && !is_among(&READS, *kind);
         for kind in RequestKind::all().filter(changes) {
             assert!(pause.holds(149, kind), "{} {}", kind.protocol(), kind.command());
         }

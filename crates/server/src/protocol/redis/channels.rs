@@ -234,21 +234,21 @@ pub(super) fn unsubscribe(
         drop_empty(context);
         return Ok(());
     }
-    // Its names are limited, and so are their confirmations.
-    let mut is_first = true;
+    // Its names are limited, and so are their confirmations. Without any there is one, of none.
+    let mut name = remove_first(context, topic);
     loop {
-        let subscriptions = context.session.subscriptions.as_mut();
-        let name = subscriptions.and_then(|subscriptions| subscriptions.remove_first(topic));
-        if name.is_some() || is_first {
-            confirm(context, command, name.as_deref(), output);
-        }
+        confirm(context, command, name.as_deref(), output);
+        name = remove_first(context, topic);
         if name.is_none() {
             break;
         }
-        is_first = false;
     }
     drop_empty(context);
     Ok(())
+}
+
+fn remove_first(context: &mut Context<'_>, topic: Topic) -> Option<Box<[u8]>> {
+    context.session.subscriptions.as_mut()?.remove_first(topic)
 }
 
 /// Fails if the confirmations of these names are too long for a reply.

@@ -88,11 +88,11 @@ impl PartitionProgress {
         let partitions = Self(Words::open(path, WORDS)?);
         let life = life(path)?;
         let head = partitions.line(0);
-        let is_ours = head[HEAD].load(Acquire) == MAGIC && head[LIFE].load(Acquire) == life;
+        let has_format = head[HEAD].load(Acquire) == MAGIC;
+        let is_ours = has_format && head[LIFE].load(Acquire) == life;
         let noted = [&head[POSITION_NEXT], &head[POSITION]].map(|word| word.load(Acquire));
         let is_noted = is_ours && noted.iter().any(|noted| positions_us.contains(noted));
-        let has_crashed =
-            !is_ours && head[HEAD].load(Acquire) == MAGIC && head[CLOSED].load(Acquire) == 0;
+        let has_crashed = has_format && !is_ours && head[CLOSED].load(Acquire) == 0;
         if !is_noted {
             partitions.clear();
             head[LIFE].store(life, Release);

@@ -122,7 +122,7 @@ pub(super) struct Position {
     length: usize,
     /// Identity of the position's log, if it is known.
     log: Option<String>,
-    /// Whether the file held the position that this server wrote last.
+    /// Validity of the notes beside the file when it was opened.
     notes: Notes,
 }
 

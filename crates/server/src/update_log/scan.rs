@@ -83,18 +83,14 @@ impl Window {
         let mut last = None;
         let mut is_incomplete = false;
         while scan.bytes < self.length {
-            let header = self.at(scan.bytes)?;
-            let (Parse::Complete(_, size) | Parse::Incomplete(size)) = Entry::parse(header) else {
-                break;
-            };
-            let timestamp_us = header.first_chunk().and_then(timestamp_of);
-            is_incomplete = scan.bytes + size as u64 > self.length;
+            let Some((size, timestamp_us)) = self.header(scan.bytes)? else { break };
+            is_incomplete = scan.bytes + size > self.length;
             if is_incomplete {
                 break;
             }
             last = Some(scan.bytes);
             scan.last_timestamp_us = timestamp_us.unwrap_or(scan.last_timestamp_us);
-            scan.bytes += size as u64;
+            scan.bytes += size;
         }
         scan.rest_bytes = self.length.saturating_sub(scan.bytes);
         if scan.rest_bytes == 0 {
@@ -142,16 +138,22 @@ impl Window {
         Ok(())
     }
 
+    /// Returns the length that the header at `offset` gives its entry, and the time stamp unless
+    /// the file ends before it. Returns none if it is not a header.
+    fn header(&mut self, offset: u64) -> io::Result<Option<(u64, Option<u64>)>> {
+        let header = self.at(offset)?;
+        Ok(match Entry::parse(header) {
+            Parse::Complete(_, size) | Parse::Incomplete(size) => {
+                Some((size as u64, header.first_chunk().and_then(timestamp_of)))
+            }
+            Parse::Invalid(_) => None,
+        })
+    }
+
     /// Returns the length and the time stamp of the entry at `offset`, if there is a valid one.
     fn entry(&mut self, offset: u64) -> io::Result<Option<(u64, u64)>> {
-        let header = self.at(offset)?;
-        let (Parse::Complete(_, size) | Parse::Incomplete(size)) = Entry::parse(header) else {
-            return Ok(None);
-        };
-        let Some(timestamp_us) = header.first_chunk().and_then(timestamp_of) else {
-            return Ok(None);
-        };
-        let (size, body) = (size as u64, offset + ENTRY_HEADER_BYTES as u64);
+        let Some((size, Some(timestamp_us))) = self.header(offset)? else { return Ok(None) };
+        let body = offset + ENTRY_HEADER_BYTES as u64;
         let is_valid = offset + size <= self.length
             && offset + size > body
             && self.is_operation(body, offset + size - body)?;

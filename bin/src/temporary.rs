@@ -5,7 +5,8 @@
 //! Programs of several containers may have one process id.
 
 use crate::signals::Cleanup;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use cabinet::files::folder_of;
 use indicatif::ProgressBar;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeSet;
@@ -49,7 +50,7 @@ impl TemporaryNames {
 
     /// Returns names for a database that gets the name `path`, as `X.importing-DIGITS.tch`. The
     /// suffix is that of its kind, which a name without one does not have.
-    pub(crate) fn of_database(path: &Path, word: &str, suffix: &str) -> Self {
+    fn of_database(path: &Path, word: &str, suffix: &str) -> Self {
         let mut prefix = path.file_stem().unwrap_or_default().to_owned();
         prefix.push(format!(".{word}-"));
         Self::new(prefix, format!(".{suffix}"))
@@ -145,6 +146,21 @@ impl TemporaryFolder {
             let _ = fs::remove_file(&claimed);
         })?;
         Ok(Self { path, stays: false, cleanup, request, _claim: claim })
+    }
+
+    /// Claims a name beside the database that gets the name `path`, see
+    /// [`TemporaryNames::of_database`], after what killed programs left there was removed. `word`
+    /// is what is done, and `busy` says what another program does that holds such a name.
+    pub(crate) fn beside_database(
+        path: &Path,
+        suffix: &str,
+        (word, busy): (&str, &str),
+        report: impl FnMut(anyhow::Error),
+    ) -> Result<Self> {
+        let names = TemporaryNames::of_database(path, word, suffix);
+        let place = folder_of(path);
+        ensure!(!remove_leftovers(place, &names, report), "{busy} {}", path.display());
+        Self::begin(place, &names)
     }
 
     /// Calls `ask`, which asks a server to make the folder and waits for its reply. A signal

@@ -2,7 +2,7 @@
 
 use super::catalog::Catalog;
 use super::repository::{Repository, sync_folder};
-use crate::temporary::{TemporaryFolder, TemporaryNames, remove_leftovers};
+use crate::temporary::TemporaryFolder;
 use crate::time;
 use crate::transfer::import_once::suffix;
 use crate::transfer::progress::Progress;
@@ -222,15 +222,9 @@ fn give_to_owner_of(other: &Path, folder: &Path) -> Result<()> {
 /// Creates the folder beside the database that is swapped with it. Those that killed restores have
 /// left are removed.
 fn temporary(into: &Path, kind: Kind) -> Result<TemporaryFolder> {
-    let names = TemporaryNames::of_database(into, "restoring", suffix(kind));
-    let place = folder_of(into);
     let report = |error| eprintln!("tyrant: a leftover of an earlier restore remains: {error:#}");
-    ensure!(
-        !remove_leftovers(place, &names, report),
-        "another program is restoring to {}",
-        into.display()
-    );
-    let temporary = TemporaryFolder::begin(place, &names)?;
+    let words = ("restoring", "another program is restoring to");
+    let temporary = TemporaryFolder::beside_database(into, suffix(kind), words, report)?;
     let path = temporary.path();
     fs::create_dir(path).with_context(|| format!("cannot create {}", path.display()))?;
     Ok(temporary)

@@ -3,8 +3,8 @@
 use super::legacy::{self, damaged_places};
 use super::target::Target;
 use crate::plural::counted;
-use crate::temporary::{TemporaryFolder, TemporaryNames, remove_leftovers};
-use anyhow::{Context, Result, bail, ensure};
+use crate::temporary::TemporaryFolder;
+use anyhow::{Context, Result, bail};
 use cabinet::files::{folder_of, sync_folder};
 use cabinet::legacy::{File, is_legacy};
 use cabinet::name::{Kind, Specification};
@@ -61,16 +61,9 @@ pub(crate) fn import_if_legacy(name: &str, into: Option<&str>) -> Result<String>
 
 /// Claims a temporary name for a database. The leftovers of killed imports are removed.
 fn temporary(specification: &Specification) -> Result<TemporaryFolder> {
-    let Specification { path, kind, .. } = specification;
-    let place = folder_of(path);
-    let names = TemporaryNames::of_database(path, "importing", suffix(*kind));
     let report = |error| tracing::warn!("a leftover of an earlier import remains: {error:#}");
-    ensure!(
-        !remove_leftovers(place, &names, report),
-        "another process is importing into {}",
-        path.display()
-    );
-    TemporaryFolder::begin(place, &names)
+    let words = ("importing", "another process is importing into");
+    TemporaryFolder::beside_database(&specification.path, suffix(specification.kind), words, report)
 }
 
 /// Imports under a temporary name, renamed at the end.

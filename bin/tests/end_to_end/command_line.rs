@@ -166,7 +166,7 @@ fn a_refused_list_or_count_is_not_an_empty_one() {
     // As many records as are asked for at once, so that the last request is not the refused one.
     let server = Server::tyrant("+", &["--mask", "get"]);
     for key in 0..256 {
-        server.exchange(&format!("set {key} 0 0 1\r\n5\r\n"), "STORED\r\n");
+        server.exchange(format!("set {key} 0 0 1\r\n5\r\n"), "STORED\r\n");
     }
     let error = fail("tyrant", &["list", "--values", "--server", &server.address()]);
     assert!(error.contains("the server refuses list"), "{error}");

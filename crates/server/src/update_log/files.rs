@@ -213,6 +213,12 @@ impl Files {
         self.synced = self.synced.max(number);
     }
 
+    /// Forgets which files are durable.
+    #[cfg(test)]
+    pub(super) fn forget_syncs(&mut self) {
+        self.synced = 0;
+    }
+
     fn failed(&self, operation: &'static str, source: std::io::Error) -> Error {
         Error::Io { operation, path: path(&self.folder, self.number), source }
     }

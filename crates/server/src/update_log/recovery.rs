@@ -69,7 +69,7 @@ impl UpdateLog {
             let mut files = self.files.lock();
             let Ok((intent_log, unfinished)) = waiting.attempt(&mut files) else { return };
             self.buffer.lock().intent_log = Some(intent_log);
-            self.tail.lock().end = files.end();
+            self.tails.lock().set_end(files.end());
             *start = None;
             unfinished
         };

@@ -1,6 +1,6 @@
 //! Random programs in Lua under AddressSanitizer, which watches Lua's own C code as well.
 
-use crate::programs::{run, target_folder, workspace};
+use crate::programs::{SANITIZED_TARGET, run, target_folder, workspace};
 use anyhow::Result;
 use std::process::Command;
 
@@ -10,19 +10,16 @@ pub(crate) const PROGRAMS: u64 = 200_000;
 /// Programs that a night tries.
 pub(crate) const PROGRAMS_OF_A_NIGHT: u64 = 20_000;
 
-/// Target of the test. Cargo applies flags for a named target to no build script.
-pub(crate) const TARGET: &str = "x86_64-unknown-linux-gnu";
-
 /// Runs `count` programs, from `seed` on.
 pub(crate) fn run_all(count: u64, seed: u64) -> Result<()> {
     let mut command = Command::new(env!("CARGO"));
     command
-        .args(["test", "--target", TARGET, "--package", "tyrant-scripts"])
+        .args(["test", "--target", SANITIZED_TARGET, "--package", "tyrant-scripts"])
         .args(["--test", "random_programs", "--", "--nocapture"])
         .env("LUA_PROGRAMS", format!("{seed}..{}", seed + count))
         .env("RUSTC_BOOTSTRAP", "1")
         .env("RUSTFLAGS", "-Zsanitizer=address")
-        .env(format!("CFLAGS_{}", TARGET.replace('-', "_")), "-fsanitize=address -g")
+        .env(format!("CFLAGS_{}", SANITIZED_TARGET.replace('-', "_")), "-fsanitize=address -g")
         // Without it, a program takes several times as long.
         .env("CARGO_PROFILE_TEST_OPT_LEVEL", "1")
         // Scripts meet limits of memory before an allocation fails.

@@ -21,6 +21,9 @@ pub(crate) enum Profile {
     Dist,
 }
 
+/// Target of tests under a sanitizer. Cargo applies flags for a named target to no build script.
+pub(crate) const SANITIZED_TARGET: &str = "x86_64-unknown-linux-gnu";
+
 /// Options of cargo that select the whole workspace, with what a default build leaves out.
 pub(crate) const WORKSPACE: [&str; 3] = ["--workspace", "--features", "tyrant-kv/cluster"];
 

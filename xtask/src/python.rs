@@ -2,8 +2,7 @@
 //! program of its page with each, and its tests with the system's one.
 
 use crate::library::blocks;
-use crate::lua_programs::TARGET;
-use crate::programs::{Profile, run, target_folder, workspace};
+use crate::programs::{Profile, SANITIZED_TARGET, run, target_folder, workspace};
 use crate::requirements;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
@@ -100,7 +99,7 @@ pub(crate) fn interleave(seed: u64, count: u64) -> Result<()> {
     install()?;
     let tools = tools()?;
     let wheel = build(&tools, "address", |command| {
-        command.args(["--target", TARGET]);
+        command.args(["--target", SANITIZED_TARGET]);
         command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
         // Without it, an interleaving takes several times as long.
         command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");

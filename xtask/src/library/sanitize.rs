@@ -5,13 +5,10 @@
 //! flags of the nightly compiler; `RUSTC_BOOTSTRAP` makes the stable one accept them.
 
 use super::PACKAGE;
-use crate::programs::{run, target_folder, workspace};
+use crate::programs::{SANITIZED_TARGET, run, target_folder, workspace};
 use crate::requirements::install_if_missing;
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
-
-/// Target of the tests. Cargo applies flags for a named target to no build script.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Features of the tests: those that are written in Rust. No tool watches the C code of zstd.
 const FEATURES: [&str; 3] = ["--no-default-features", "--features", "lz4,table,testing"];
@@ -74,7 +71,7 @@ fn threads() -> Result<()> {
 fn sanitized(name: &str, flags: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     command
-        .args(["test", "--quiet", "--target", TARGET, "--package", PACKAGE])
+        .args(["test", "--quiet", "--target", SANITIZED_TARGET, "--package", PACKAGE])
         .args(FEATURES)
         .args(arguments)
         .env("RUSTC_BOOTSTRAP", "1")

@@ -397,3 +397,12 @@ def test_tables_of_arrow(people):
     assert people.put_rows(table) == 3 and people["p4"] == PEOPLE["p4"]
     batch = pyarrow.record_batch({"key": ["a"], "n": [2**60]})
     assert people.put_rows(batch) == 1 and people["a"] == {"n": str(2**60)}
+
+
+def test_names_of_columns_in_arrow_are_texts(opened):
+    raw = opened("a.tct", codec="raw", keys="bytes")
+    raw["a"] = {"n": b"\xff"}
+    assert raw.query().to_arrow().to_pydict() == {"key": [b"a"], "n": [b"\xff"]}
+    raw["b"] = {b"\xff": b"1"}
+    with pytest.raises(UnicodeDecodeError):
+        raw.query().to_arrow()

@@ -163,5 +163,6 @@ def to_pandas(query: Query, key: str) -> Any:
 def to_arrow(query: Query, key: str) -> Any:
     pyarrow = import_module("pyarrow")
     keys, columns = _columns(query, key)
-    names = {name.decode() if isinstance(name, bytes) else name: name for name in columns}
-    return pyarrow.table({key: keys, **{name: columns[names[name]] for name in names}})
+    # It takes names that are not UTF-8, and fails only when they are read.
+    texts = {name.decode() if isinstance(name, bytes) else name: columns[name] for name in columns}
+    return pyarrow.table({key: keys, **texts})

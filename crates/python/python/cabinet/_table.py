@@ -27,11 +27,11 @@ _SEPARATOR = re.compile(rb"[\x00-\x20,]")
 _DIGITS_MAX = 38
 
 
-def _number_text(value: Union[int, float]) -> str:
+def _number_text(value: Union[int, float, numbers.Real]) -> str:
     """Returns a number without an exponent, which queries do not read."""
-    if isinstance(value, int):
+    if isinstance(value, (int, numbers.Integral)):
         return str(int(value))
-    text = float.__repr__(value)
+    text = repr(float(value))
     return format(Decimal(text), "f") if "e" in text else text
 
 
@@ -40,14 +40,10 @@ def _bytes_of(value: Any, what: str) -> bytes:
         data = value.encode()
     elif isinstance(value, (bytes, bytearray, memoryview)):
         data = bytes(value)
-    elif isinstance(value, (int, float)):
+    elif isinstance(value, (int, float, numbers.Real)):
         data = _number_text(value).encode()
     elif isinstance(value, Decimal):
         data = format(value, "f").encode()
-    elif isinstance(value, numbers.Integral):
-        data = str(int(value)).encode()
-    elif isinstance(value, numbers.Real):
-        data = _number_text(float(value)).encode()
     elif isinstance(value, (datetime.date, datetime.time)):
         data = value.isoformat().encode()
     else:

@@ -40,6 +40,13 @@ def seconds(server):
     return own, (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def measure_all(runs, number, path, is_shared):
+    """Measures functions that each do `number` operations, over the database at `path`."""
+    server = server_of(path) if is_shared else None
+    for run in runs:
+        measure(run.__name__, number, run, server)
+
+
 def measure(name, number, run, server):
     before, begun = seconds(server), time.perf_counter()
     run()
@@ -86,8 +93,7 @@ def measure_database(folder, is_shared, keys, order):
             for at in range(0, number, 100):
                 database.put_many((key, value) for key in order[at : at + 100])
 
-        for run in (put, get, iterate, get_many, put_many):
-            measure(run.__name__, number, run, server_of(path) if is_shared else None)
+        measure_all((put, get, iterate, get_many, put_many), number, path, is_shared)
 
 
 def measure_cache(folder, is_shared, keys, order):
@@ -110,8 +116,7 @@ def measure_cache(folder, is_shared, keys, order):
             for _ in range(number):
                 cache.incr("number")
 
-        for run in (set_new, get, replace, incr):
-            measure(run.__name__, number, run, server_of(tree) if is_shared else None)
+        measure_all((set_new, get, replace, incr), number, tree, is_shared)
 
 
 main()

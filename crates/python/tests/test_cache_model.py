@@ -10,7 +10,8 @@ import threading
 import time
 
 from cache_model import EXPIRED, SETTINGS, STEPS, Model, apply
-from test_shared import KILL_SECONDS, PROCESSES, SECONDS, in_process, server_of
+from processes import in_process
+from test_shared import KILL_SECONDS, PROCESSES, SECONDS, server_of
 
 import cabinet
 from cabinet import _cache_storage

@@ -6,8 +6,8 @@ import signal
 import time
 
 import pytest
-from test_fork import in_child
-from test_shared import KILL_SECONDS, LIMIT, PROCESSES, SECONDS, Proxy, in_process, kill_server
+from processes import child_of_killed_parent, in_child, in_process
+from test_shared import KILL_SECONDS, LIMIT, PROCESSES, SECONDS, Proxy, kill_server
 from test_shared import server_of, wait_until
 
 import cabinet
@@ -275,30 +275,18 @@ def test_a_copy_of_the_folder_by_the_process_itself_releases_no_lock(folder, tmp
         assert in_process(OTHER, lock_of(folder)).wait() == 0
 
 
-PARENT = """if True:
-    import os, sys, time
-    import cabinet
-    cache = cabinet.Cache(sys.argv[1], shared=True)
-    with cache.transact():
-        cache["a"] = 1
-        child = os.fork()
-        if child == 0:
-            os.closerange(0, 3)
-            time.sleep(600)
-        print(child, flush=True)
-        os.kill(os.getpid(), 9)
-"""
-
-
 def test_a_child_does_not_hold_the_locks_of_a_killed_parent(folder):
-    parent = in_process(PARENT, folder)
-    child = int(parent.communicate()[0])
-    try:
+    program = """if True:
+        import sys, cabinet
+        cache = cabinet.Cache(sys.argv[1], shared=True)
+        with cache.transact():
+            cache["a"] = 1
+            fork_and_die()
+    """
+    with child_of_killed_parent(program, folder):
         with share(folder, timeout=LIMIT) as cache:
             cache.set("b", 2)
             assert list(cache) == ["b"] and cache._storage.is_alone()
-    finally:
-        os.kill(child, signal.SIGKILL)
 
 
 def test_a_child_leaves_a_transaction_of_its_parent_without_a_change(folder):

@@ -4,9 +4,9 @@ import os
 import subprocess
 import sys
 import threading
-import traceback
 
 import pytest
+from processes import child_of_killed_parent, in_child
 
 import cabinet
 
@@ -14,23 +14,6 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks"),
     pytest.mark.alone,
 ]
-
-
-def in_child(run):
-    """Runs a function in the child of a fork. Fails if it raises or if the child crashes."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            run()
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFEXITED(status), f"the child ended with {status}"
-    assert os.WEXITSTATUS(status) == 0, "see the output of the child"
 
 
 @pytest.mark.parametrize("name", ["a.tch", "a.tcb", "a.tcf", "*", "+"])
@@ -157,28 +140,15 @@ def test_a_child_that_ends_like_any_program_does_no_harm(tmp_path):
         assert dict(database) == {b"a": b"1", b"b": b"2", b"c": b"3"}
 
 
-PARENT = """
-import os, sys, time
-import cabinet
-open = cabinet.Cache if "cache" in sys.argv[1] else cabinet.open
-database = open(sys.argv[1])
-database["1"] = b"1"
-child = os.fork()
-if child == 0:
-    os.closerange(0, 3)
-    time.sleep(600)
-print(child, flush=True)
-os.kill(os.getpid(), 9)
-"""
-
-
 @pytest.mark.parametrize("name", ["a.tch", "a.tcf", "cache"])
 def test_a_child_does_not_hold_the_lock_of_a_killed_parent(tmp_path, name):
-    path = tmp_path / name
-    parent = subprocess.run([sys.executable, "-c", PARENT, path], capture_output=True, text=True)
-    assert (parent.returncode, parent.stderr) == (-9, "")
-    try:
-        with (cabinet.Cache if name == "cache" else cabinet.open)(path) as database:
+    program = """if True:
+        import sys, cabinet
+        database = getattr(cabinet, sys.argv[1])(sys.argv[2])
+        database["1"] = b"1"
+        fork_and_die()
+    """
+    path, opening = tmp_path / name, "Cache" if name == "cache" else "open"
+    with child_of_killed_parent(program, opening, path):
+        with getattr(cabinet, opening)(path) as database:
             assert database["1"] == b"1"
-    finally:
-        os.kill(int(parent.stdout), 9)

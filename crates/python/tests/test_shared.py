@@ -8,12 +8,12 @@ import pathlib
 import queue
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 
 import pytest
+from processes import in_process
 
 import cabinet
 import cabinet._server
@@ -54,16 +54,6 @@ def wait_until(is_true):
     while not is_true():
         assert time.monotonic() < end, "it takes too long"
         time.sleep(0.01)
-
-
-def in_process(program, *arguments):
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
 
 
 @pytest.fixture
@@ -269,13 +259,8 @@ def test_one_process_and_several_exclude_each_other(path):
         sys.stdin.read()
     """
     path = path.with_name("b.tch")
-    owner = subprocess.Popen(
-        [sys.executable, "-c", program, path],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert owner.stdout.readline() == b"open\n"
+    owner = in_process(program, path)
+    assert owner.stdout.readline() == "open\n"
     with pytest.raises(cabinet.InUseError, match=f"in process {owner.pid}: close it there"):
         share(path)
     owner.communicate()

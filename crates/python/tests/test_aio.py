@@ -74,12 +74,12 @@ def test_operations_on_records(name):
             assert sorted([value async for value in database.iter_values()])[-1] == 299
             await database.sync()
             await database.clear()
-            assert len(database) == 0 and "open" not in repr(database)
+            assert len(database) == 0 and "closed" not in repr(database)
         with pytest.raises(cabinet.ClosedError):
             await database.get("a")
         with pytest.raises(cabinet.ClosedError):
             await database.put("a", 1)
-        assert database.closed
+        assert database.closed and "closed" in repr(database)
         await database.close()
 
     run(main())

@@ -1,6 +1,6 @@
 //! Third-party clients, driven by the scripts and programs in `tests/clients`.
 
-use crate::programs::{Profile, Server, build, workspace};
+use crate::programs::{Profile, Server, build, run_in_whole, workspace};
 use crate::{languages, requirements};
 use anyhow::{Context, Result, ensure};
 use std::collections::VecDeque;
@@ -52,14 +52,7 @@ pub(crate) fn run_all(profile: Profile) -> Result<()> {
 fn with_server(programs: &Path, test: Test) -> Result<()> {
     let folder = tempfile::tempdir().context("no temporary folder")?;
     let server = Server::start(programs, &folder.path().join("casket.tch"))?;
-    let mut command = test(server.port);
-    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
-    // The output of each is printed as a whole.
-    let texts =
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    println!("$ {command:?}\n{}", texts.concat());
-    ensure!(output.status.success(), "{command:?} ended with {}", output.status);
-    Ok(())
+    run_in_whole(&mut test(server.port))
 }
 
 fn scripts() -> Result<Vec<PathBuf>> {

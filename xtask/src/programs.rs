@@ -63,6 +63,16 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Runs a program beside others, which must succeed. Its output is printed as a whole.
+pub(crate) fn run_in_whole(command: &mut Command) -> Result<()> {
+    let output = command.output().with_context(|| format!("cannot run {}", line(command)))?;
+    let texts =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    println!("$ {}\n{}", line(command), texts.concat());
+    ensure!(output.status.success(), "{} ended with {}", line(command), output.status);
+    Ok(())
+}
+
 /// Runs a program whose output is only shown if it fails.
 pub(crate) fn run_quietly(command: &[&str]) -> Result<()> {
     let [program, arguments @ ..] = command else { bail!("no program") };

@@ -2,13 +2,14 @@
 //! program of its page with each, and its tests with the system's one.
 
 use crate::library::blocks;
-use crate::programs::{Profile, SANITIZED_TARGET, run, target_folder, workspace};
+use crate::programs::{Profile, SANITIZED_TARGET, run, run_in_whole, target_folder, workspace};
 use crate::requirements;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 /// Folder of the package.
 const FOLDER: &str = "crates/python";
@@ -32,8 +33,20 @@ pub(crate) const INTERLEAVINGS_OF_A_NIGHT: u64 = 10_000;
 const TOOLS: &[&str] = &["maturin==1.16.0", "mypy==2.4.1"];
 
 /// Packages that the tests need.
-const TEST_PACKAGES: &[&str] =
-    &[requirements::DJANGO, "msgpack==1.1.2", "pandas==3.1.1", "pyarrow==26.0.1", "pytest==9.2.0"];
+const TEST_PACKAGES: &[&str] = &[
+    requirements::DJANGO,
+    requirements::MSGPACK,
+    "pandas==3.1.1",
+    "pyarrow==26.0.1",
+    requirements::PYTEST,
+    requirements::PYTEST_XDIST,
+];
+
+/// Name of the environment in which the tests run.
+const TESTS: &str = "tests";
+
+/// Processes that run tests beside one for each processor: many wait for a server or the disk.
+const WAITING: usize = 1;
 
 /// Packages whose own tests are run over the package, from their source distributions.
 const FOREIGN_PACKAGES: &[&str] = &["diskcache==5.6.3", requirements::DJANGO];
@@ -44,6 +57,7 @@ const FOREIGN_TESTS: &[&str] = &["run.py", "run_django.py"];
 /// Installs what the tests need, but for the interpreters.
 pub(crate) fn install() -> Result<()> {
     requirements::install_python_tests()?;
+    tests_packages(TESTS)?;
     let tools = tools()?;
     let sources = sources()?;
     requirements::prepared(&sources, &FOREIGN_PACKAGES.join("\n"), || {
@@ -104,14 +118,12 @@ pub(crate) fn interleave(seed: u64, count: u64) -> Result<()> {
         // Without it, an interleaving takes several times as long.
         command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
     })?;
-    let python = environment(&tools, "address", Path::new("python3"), &wheel)?;
-    install_into(&tools, &python, &[], TEST_PACKAGES)?;
+    let python = tests_environment("address", &wheel)?;
     // Rust links its own runtime into programs alone, and this one is Python.
     let output = Command::new("cc").arg("-print-file-name=libasan.so").output();
     let runtime = String::from_utf8(output.context("cannot run cc")?.stdout)?;
-    let mut tests = Command::new(&python);
-    tests.args(["-B", "-X", "faulthandler", "-m", "pytest", "-q", "-p", "no:cacheprovider"]);
-    tests.arg("tests/test_interleavings.py").current_dir(workspace().join(FOLDER));
+    let mut tests = pytest(&python);
+    tests.arg("tests/test_interleavings.py");
     tests.env("LD_PRELOAD", runtime.trim()).env("PYTHONMALLOC", "malloc");
     // Python itself frees little at its end.
     tests.env("ASAN_OPTIONS", "detect_leaks=0");
@@ -174,37 +186,67 @@ fn environment(tools: &Path, name: &str, interpreter: &Path, wheel: &Path) -> Re
     // Its own pip would take most of the time.
     run(Command::new(interpreter).args(["-m", "venv", "--clear", "--without-pip"]).arg(&folder))?;
     let python = folder.join("bin/python");
-    install_into(tools, &python, &["--no-index", "--no-deps"], &[wheel.as_os_str()])?;
+    install_wheel(
+        Command::new(tools.join("python")).args(["-m", "pip", "--python"]).arg(&python),
+        wheel,
+    )?;
     Ok(python)
 }
 
-fn install_into<P: AsRef<std::ffi::OsStr>>(
-    tools: &Path,
-    python: &Path,
-    options: &[&str],
-    packages: &[P],
-) -> Result<()> {
-    let mut command = Command::new(tools.join("python"));
-    command.args(["-m", "pip", "--python"]).arg(python);
-    command.args(["install", "--quiet", "--disable-pip-version-check"]).args(options);
-    run(command.args(packages))
+/// Installs the wheel by pip, in place of an earlier one.
+fn install_wheel(pip: &mut Command, wheel: &Path) -> Result<()> {
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]);
+    run(pip.arg("--force-reinstall").arg(wheel))
+}
+
+/// Makes a virtual environment of the system's Python with what the tests need, unless it is there.
+/// Returns its interpreter.
+fn tests_packages(name: &str) -> Result<PathBuf> {
+    let folder = format!("python/environments/{name}");
+    let programs = requirements::python_programs(&folder, TEST_PACKAGES)?;
+    std::path::absolute(programs.join("python")).context("no target folder")
+}
+
+/// Returns the interpreter of such an environment, which has the wheel.
+fn tests_environment(name: &str, wheel: &Path) -> Result<PathBuf> {
+    let python = tests_packages(name)?;
+    install_wheel(Command::new(&python).args(["-m", "pip"]), wheel)?;
+    Ok(python)
+}
+
+/// Returns pytest in the folder of the package, where it leaves no files.
+fn pytest(python: &Path) -> Command {
+    let mut command = Command::new(python);
+    command.args(["-X", "faulthandler", "-m", "pytest", "-q", "-p", "no:cacheprovider"]);
+    // Its workers get no options of Python.
+    command.env("PYTHONDONTWRITEBYTECODE", "1").current_dir(workspace().join(FOLDER));
+    command
 }
 
 /// Runs the tests with the system's Python, and checks the types.
 fn test(tools: &Path, wheel: &Path) -> Result<()> {
-    let python = environment(tools, "tests", Path::new("python3"), wheel)?;
-    install_into(tools, &python, &[], TEST_PACKAGES)?;
+    let python = tests_environment(TESTS, wheel)?;
     let folder = workspace().join(FOLDER);
     let mut types = Command::new(tools.join("mypy"));
     types.args(["--strict", "--no-error-summary", "python/cabinet"]).current_dir(&folder);
     run(&mut types)?;
-    let mut tests = Command::new(&python);
-    tests.args(["-B", "-X", "faulthandler", "-m", "pytest", "-q", "-p", "no:cacheprovider"]);
-    run(tests.args(["--durations=10"]).current_dir(&folder))?;
+    let workers = thread::available_parallelism().map_or(1, usize::from) + WAITING;
+    let mut tests = pytest(&python);
+    tests.args(["--durations=10", "--dist=worksteal", "--numprocesses", &workers.to_string()]);
+    thread::scope(|scope| {
+        let foreign = scope.spawn(|| run_foreign(&python));
+        let own = run(&mut tests);
+        foreign.join().expect("no panic").and(own)
+    })
+}
+
+/// Runs the tests of other packages, one after the other.
+fn run_foreign(python: &Path) -> Result<()> {
     let sources = sources()?;
     for program in FOREIGN_TESTS {
-        let program = Path::new("tests/diskcache").join(program);
-        run(Command::new(&python).arg("-B").arg(program).arg(&sources).current_dir(&folder))?;
+        let mut command = Command::new(python);
+        command.arg("-B").arg(Path::new("tests/diskcache").join(program)).arg(&sources);
+        run_in_whole(command.current_dir(workspace().join(FOLDER)))?;
     }
     Ok(())
 }

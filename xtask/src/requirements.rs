@@ -58,7 +58,7 @@ const PYTHON_PACKAGES: &[&str] = &[
     DJANGO_REDIS,
     "flask-caching==2.5.1",
     "limits==5.8.0",
-    "msgpack==1.1.2",
+    MSGPACK,
     "pottery==3.0.1",
     "prometheus-client==0.22.1",
     "pylibmc==1.6.3",
@@ -66,8 +66,8 @@ const PYTHON_PACKAGES: &[&str] = &[
     "pytest-asyncio==1.5.0",
     "pytest-mock==3.17.0",
     "pytest-timeout==2.4.0",
-    "pytest-xdist==3.8.0",
-    "pytest==9.2.0",
+    PYTEST_XDIST,
+    PYTEST,
     REDIS_PY,
     "sslyze==6.3.1",
 ];
@@ -76,6 +76,11 @@ const PYTHON_PACKAGES: &[&str] = &[
 pub(crate) const REDIS_PY: &str = "redis==8.1.0";
 pub(crate) const DJANGO: &str = "django==5.2.19";
 pub(crate) const DJANGO_REDIS: &str = "django-redis==7.0.0";
+
+/// Packages that the tests of the Python package need, too.
+pub(crate) const MSGPACK: &str = "msgpack==1.1.2";
+pub(crate) const PYTEST: &str = "pytest==9.2.0";
+pub(crate) const PYTEST_XDIST: &str = "pytest-xdist==3.8.0";
 
 /// A driver of browsers, checks of accessibility, and a library of pictures.
 const BROWSER_PACKAGES: &[&str] =

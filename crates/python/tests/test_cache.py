@@ -1079,7 +1079,7 @@ def test_the_end_of_a_transaction_closes_what_another_thread_has_closed(tmp_path
         cache["a"] = 1
         start = time.monotonic()
         run_threads(cache.close)
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < LIMIT / 2
         with pytest.raises(cabinet.InUseError):
             cabinet.check(tmp_path / "cache.tcb")
         cache["b"] = 2
@@ -1134,7 +1134,7 @@ def test_a_program_ends_beside_a_transaction_of_a_daemon(tmp_path, mode):
     start = time.monotonic()
     command = [sys.executable, "-c", SLEEPER, tmp_path, "shared" if mode else "alone"]
     subprocess.run(command, check=True, timeout=LIMIT)
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < LIMIT / 2
     with Cache(tmp_path) as cache:
         assert len(cache) == 0 and texts(cache.check()) == []
 

@@ -4,6 +4,7 @@ import collections
 import random
 import threading
 import time
+from unittest import mock
 
 import pytest
 from cabinet.cache import Cache
@@ -144,10 +145,12 @@ def test_locks_are_released_only_by_those_that_have_them(cache):
             pass
         with pytest.raises(AssertionError):
             lock.release()
-    lock = Lock(cache, "c", expire=0.01)
-    lock.acquire()
-    assert lock.locked()
-    lock.acquire()  # It has expired.
+    with mock.patch("time.time", return_value=1e9) as clock:
+        lock = Lock(cache, "c", expire=1)
+        lock.acquire()
+        assert lock.locked()
+        clock.return_value += 2
+        lock.acquire()  # It has expired.
 
 
 def test_an_averager_adds_up(cache):

@@ -25,9 +25,15 @@ pub(super) fn of(suite: &str, output: &str) -> Vec<Test> {
     output.lines().filter_map(of_line).collect()
 }
 
-/// Returns the lines with which the runners of tests close.
+/// Returns the lines with which the runners of tests close: the harness, and pytest with `-q` if no
+/// test has failed.
 pub(super) fn closing_lines(output: &str) -> Vec<String> {
-    output.lines().filter(|line| line.starts_with("test result: ")).map(str::to_owned).collect()
+    let is_of_pytest = |line: &str| {
+        let count = line.split_once(" passed").filter(|(_, rest)| rest.contains(" in "));
+        count.is_some_and(|(count, _)| count.parse::<u64>().is_ok())
+    };
+    let is_closing = |line: &&str| line.starts_with("test result: ") || is_of_pytest(line);
+    output.lines().filter(is_closing).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -42,5 +48,12 @@ mod tests {
         let test = |name: &str, seconds| Test { name: name.to_owned(), seconds };
         assert_eq!(of("s", output), [test("s a::b", 0.012), test("s d - should panic", 12.5)]);
         assert_eq!(closing_lines(output).len(), 1);
+    }
+
+    #[test]
+    fn a_closing_line_of_pytest_begins_with_what_passed() {
+        let lines = ["694 passed, 56 skipped in 264.57s (0:04:24)", "199 passed in 20.62s"];
+        let others = "17 failed, 162 passed in 50.24s\n162 of 179 tests pass\nall passed in 1 s";
+        assert_eq!(closing_lines(&format!("{}\n{others}\n{}", lines[0], lines[1])), lines);
     }
 }

@@ -67,7 +67,7 @@ impl Ended {
             return format!("  {failure}");
         }
         let passed = |line: &String| {
-            let (before, _) = line.split_once(" passed;")?;
+            let (before, _) = line.split_once(" passed")?;
             before.rsplit(' ').next()?.parse::<u64>().ok()
         };
         let passed: Option<u64> = self.closing_lines.iter().map(passed).sum();

@@ -13,6 +13,8 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::time::Duration;
+use wire::binary::{Function, NOT_LOGGED};
+use wire::replication::FORGET;
 
 /// Longest wait for another server.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
@@ -25,7 +27,9 @@ const DEPTH_MAX: usize = 64;
 #[command(after_help = "\
 Examples:
   # Print all servers that replicate each other, from any of them
-  tyrant replicas --server 10.0.0.2:1978")]
+  tyrant replicas --server 10.0.0.2:1978
+  # Let a master forget a replica that is not to return
+  tyrant replicas --server 10.0.0.1:1978 --forget 2")]
 pub(super) struct Replicas {
     #[command(flatten)]
     server: ServerArgument,
@@ -35,6 +39,9 @@ pub(super) struct Replicas {
     /// may be repeated
     #[arg(long = "for", value_name = "HOST:PORT,OPTION[,OPTION...]")]
     own_options: Vec<OwnOptions>,
+    /// Let the server forget its replica with this server id, which is not connected
+    #[arg(long, value_name = "ID", conflicts_with_all = ["own_options", "json"])]
+    forget: Option<u16>,
     #[command(flatten)]
     form: AsJson,
 }
@@ -87,6 +94,26 @@ impl Connections {
 
 impl Replicas {
     pub(super) fn run(&self) -> Result<()> {
+        match self.forget {
+            Some(id) => self.forget(id),
+            None => self.show(),
+        }
+    }
+
+    /// Lets the server forget a replica.
+    fn forget(&self, id: u16) -> Result<()> {
+        let server = self.server.connect()?;
+        let text = id.to_string();
+        let arguments = [FORGET, text.as_bytes()];
+        let reply = server.misc(Function::Replication.name(), NOT_LOGGED, &arguments);
+        let reply = reply.or_else(|error| Err(server.explain("replicas --forget", error.into())))?;
+        server.confirm("replicas --forget")?;
+        let address = reply.first().map_or_else(String::new, |address| escaped(address));
+        Ok(writeln!(Output::standard(), "{} forgets replica {id} at {address}", server.address())?)
+    }
+
+    /// Prints the tree.
+    fn show(&self) -> Result<()> {
         let mut address = self.server.address();
         let connections = Connections::new(&self.server, &self.own_options)?;
         let mut status = Status::of(&address, &connections)?;
@@ -165,12 +192,15 @@ impl Tree<'_> {
         let id = status.id();
         let mut line = Line { address, depth, id: Some(&id), ..Line::default() };
         match (seen_above, status.master()) {
-            (Some(described), _) => {
+            (Some(described), master) => {
                 line.describe(described);
-                line.state.push_str(&difference(&status.0));
+                match described.since_us() {
+                    Some(_) => line.state.push_str(&format!(", {}", own_state(master, &status.0))),
+                    None => line.state.push_str(&difference(&status.0)),
+                }
             }
             (None, Some(master)) => {
-                line.state = format!("replica of {master}, {}", own_lag(&status.0));
+                line.state = own_state(Some(master), &status.0);
                 line.executed_us = status.0.get("rts").cloned();
                 if !is_without_master(&status.0) {
                     line.lag_operations = status.0.get("replication_lag_operations").cloned();
@@ -178,7 +208,7 @@ impl Tree<'_> {
                     line.lag_seconds = status.0.get("delay").filter(|_| has_received).cloned();
                 }
             }
-            (None, None) => line.state = "master".to_owned(),
+            (None, None) => line.state = own_state(None, &status.0),
         }
         line.write(self.form, self.output)?;
         if !self.seen.insert(status.process()) || depth >= DEPTH_MAX {
@@ -186,8 +216,19 @@ impl Tree<'_> {
         }
         let mut shown = 0;
         for described in status.replicas() {
-            shown += 1;
+            shown += u64::from(described.since_us().is_none());
             match self.status_of(&described) {
+                // Another server may have its address by now.
+                Ok(replica) if described.since_us().is_some() && replica.id() != described.id => {
+                    let mut line = Line {
+                        address: described.address(),
+                        depth: depth + 1,
+                        id: Some(described.id),
+                        ..Line::default()
+                    };
+                    line.describe(&described);
+                    line.write(self.form, self.output)?;
+                }
                 Ok(replica) => {
                     self.show(described.address(), &replica, Some(&described), depth + 1)?;
                 }
@@ -383,6 +424,11 @@ impl ReplicaStatus<'_> {
         self.word("address")
     }
 
+    /// Returns the time since which it is not connected, in microseconds since 1970.
+    fn since_us(&self) -> Option<u64> {
+        self.words.get("since_us")?.parse().ok()
+    }
+
     pub(super) fn lag(&self) -> String {
         let state = self.word("state");
         let seconds = self.word("lag_seconds").parse().unwrap_or(f64::NAN);
@@ -392,10 +438,24 @@ impl ReplicaStatus<'_> {
                 let records = unit_of(all, "record", "records");
                 format!("seeding, {} of {all} {records}", self.word("seeded"))
             }
-            Some(operations) => format!("{state}, {}", lag_text(operations, seconds)),
+            Some(operations) => {
+                let state = match self.since_us() {
+                    Some(since_us) => format!("not connected since {}", format_time(since_us)),
+                    None => state.to_owned(),
+                };
+                format!("{state}, {}", lag_text(operations, seconds))
+            }
             // A Tokyo Tyrant replica does not report its progress.
             None => format!("{state}, sent up to {}", self.word("sent_us")),
         }
+    }
+}
+
+/// Returns the role of a server, and how far it is behind its master, if it has one.
+fn own_state(master: Option<String>, stat: &BTreeMap<String, String>) -> String {
+    match master {
+        Some(master) => format!("replica of {master}, {}", own_lag(stat)),
+        None => "master".to_owned(),
     }
 }
 
@@ -471,10 +531,13 @@ mod tests {
         let text = "address=h:1 state=streaming lag_operations=1 lag_seconds=0.25 executed_us=7";
         let seeding = "address=h:2 state=seeding seeded=5 seeding=9";
         let original = "address=h:3 state=streaming sent_us=7";
+        let lost = "address=h:5 state=disconnected since_us=1795812056300000 lag_operations=2 \
+                    lag_seconds=3 executed_us=7";
         let status = status(&[
             ("replica_2", text),
             ("replica_3", seeding),
             ("replica_4", original),
+            ("replica_5", lost),
             ("replica_2147483647", original),
             ("replicas", "4"),
         ]);
@@ -490,6 +553,8 @@ mod tests {
                 "2 h:1: streaming, 1 operation, 0.250 s behind",
                 "3 h:2: seeding, 5 of 9 records",
                 "4 h:3: streaming, sent up to 7",
+                "5 h:5: not connected since 2026-11-27T20:40:56.300000Z, 2 operations, 3.000 s \
+                 behind",
             ]
         );
     }

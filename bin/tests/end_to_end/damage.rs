@@ -77,6 +77,8 @@ fn a_damaged_record_is_an_error_on_the_command_line_and_one_line_in_the_log() {
     let stat = succeed("tyrant", &tyrant(&["stat"]));
     assert!(stat.contains("\ndamaged_segments\t1\n"), "{stat}");
     assert!(!stat.contains("\ndamaged_records\t0\n"), "{stat}");
+    // Nine reads have met it.
+    assert!(stat.contains("\nattention\t! 1 DAMAGED place: run "), "{stat}");
 }
 
 #[test]

@@ -275,8 +275,11 @@ fn a_replica_that_its_master_refuses_is_told_the_remedy_and_shown() {
     assert!(error.contains("that the master lacks; started again with --seed always"), "{error}");
     assert!(error.contains("promote it, and let the master follow it"), "{error}");
     let lines = succeed("tyrant", &["replicas", "--server", &two.address()]);
-    let expected = format!("{}\tsid 2\treplica of {}, stopped", two.address(), one.address());
-    assert!(lines.contains(&expected), "{lines}");
+    // Its master has served it before, and a server that answers is no failure.
+    let line = lines.lines().nth(1).unwrap_or_default();
+    let begin = format!("  {}\tsid 2\tnot connected since ", two.address());
+    let state = format!(" behind, replica of {}, stopped", one.address());
+    assert!(line.starts_with(&begin) && line.contains(&state), "{lines}");
 }
 
 #[test]
@@ -413,11 +416,64 @@ fn any_server_shows_the_whole_replication_tree() {
         });
     }
     drop(third);
-    wait_for("a replica less", || {
-        let lines = run("tyrant", &["replicas", "--server", &one]).stdout;
-        let lines = String::from_utf8(lines).expect("UTF-8");
-        (lines.lines().count() == 2).then_some(())
+    wait_for("the replica's end", || {
+        let output = run("tyrant", &["replicas", "--server", &one]);
+        let lines = String::from_utf8(output.stdout).expect("UTF-8");
+        let last = format!("    {three}\tsid 3\tnot connected since ");
+        let is_lost = lines.lines().nth(2).is_some_and(|line| line.starts_with(&last));
+        (is_lost && output.status.code() == Some(1)).then_some(())
     });
+}
+
+#[test]
+fn a_replica_that_hangs_or_was_killed_stays_known_until_it_is_back_or_forgotten() {
+    let master = Server::tyrant("casket.tch", &["--update-log", "ulog", "--server-id", "1"]);
+    let one = master.address();
+    let mut replica = Server::tyrant("casket.tch", &["--server-id", "2", "--master", &one]);
+    let two = replica.address();
+    let ask = || {
+        let output = run("tyrant", &["replicas", "--server", &one]);
+        (output.status.code(), String::from_utf8(output.stdout).expect("UTF-8"))
+    };
+    let attention = || {
+        let line = succeed("tyrant", &["stat", "attention", "--server", &one]);
+        line.trim_end().split_once('\t').expect("a name and a value").1.to_owned()
+    };
+    let is_connected = || {
+        let (code, tree) = ask();
+        let line = format!("  {two}\tsid 2\tstreaming");
+        (code == Some(0) && tree.contains(&line) && attention() == "none").then_some(())
+    };
+    wait_for("the replica", is_connected);
+    let lost = format!("replica 2 at {two} is not connected for ");
+    let line = format!("  {two}\tsid 2\tnot connected since ");
+    let is_lost = || {
+        let (code, tree) = ask();
+        let is_shown = tree.contains(&line) && tree.contains("does not answer: ");
+        (code == Some(1) && is_shown && attention().starts_with(&lost)).then_some(())
+    };
+    let forget = ["replicas", "--server", &one, "--forget", "2"];
+    let error = fail("tyrant", &forget);
+    assert!(error.contains("no replica that is not connected has the server id 2"), "{error}");
+    replica.signal(Signal::STOP);
+    wait_for("a replica that hangs", is_lost);
+    assert!(master.log().contains("replica 2: disconnected: it has sent nothing for 4 s"));
+    let disconnected = format!("tyrant_replicas_disconnected{{database=\"{}\"}} 1\n", {
+        master.folder.path().join("casket.tch").display()
+    });
+    let metrics = succeed("tyrant", &["metrics", "--server", &one]);
+    assert!(metrics.contains(&disconnected), "{metrics}");
+    replica.signal(Signal::CONT);
+    wait_for("a replica that goes on", is_connected);
+    replica.end(Signal::KILL);
+    wait_for("a replica that was killed", is_lost);
+    replica.restart();
+    wait_for("a replica that is back", is_connected);
+    replica.end(Signal::KILL);
+    wait_for("a replica that was killed again", is_lost);
+    assert_eq!(succeed("tyrant", &forget), format!("{one} forgets replica 2 at {two}\n"));
+    assert_eq!(attention(), "none");
+    assert_eq!(ask(), (Some(0), format!("{one}\tsid 1\tmaster\n")));
 }
 
 #[test]

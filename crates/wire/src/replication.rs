@@ -22,6 +22,11 @@ pub const IDENTITY: &[u8] = b"identity";
 /// [`VERSION`].
 pub const ADMISSION: &[u8] = b"admission";
 
+/// Argument of the function, before a server id in decimal, that lets the master forget a replica
+/// of this id that is not connected. The reply is the address of the replica. The function fails if
+/// there is none. Older masters reply with [`VERSION`].
+pub const FORGET: &[u8] = b"forget";
+
 /// Option of a replica without records: it requests a copy of all records.
 pub const SEED: u32 = 1;
 

@@ -2,13 +2,18 @@
 //! console.
 
 use super::metrics::write_refusal;
+use crate::replication::LostReplica;
 use crate::shared::Shared;
 use crate::shared::warnings::{EVENTS, events};
 use crate::store::gate::WriteCondition;
+use crate::update_log::now_us;
 use std::fmt;
 
-/// Figures of the database, each of which counts its damage.
-const DAMAGES: [&str; 3] = ["damages", "damaged_segments", "damaged_records"];
+/// Figures of the database, each of which counts damaged places.
+const DAMAGES: [&str; 2] = ["damages", "damaged_segments"];
+
+/// Figure of the database that counts reads of damaged places, of one place several times.
+const DAMAGED_READS: &str = "damaged_records";
 
 /// A matter that needs attention.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +51,18 @@ pub(crate) fn matters(shared: &Shared) -> Vec<Matter> {
         None => {}
     }
     let figures = shared.served.database.stats();
-    let damages = figures.iter().filter(|(name, _)| DAMAGES.contains(name));
-    let damages = damages.filter_map(|(_, value)| value.parse().ok());
-    let damages: u64 = damages.chain([shared.scrub.totals().1]).max().unwrap_or(0);
-    if damages > 0 {
-        let places = counted(damages, ("DAMAGED place", "DAMAGED places"));
+    let most = |names: &[&str]| -> u64 {
+        let found = figures.iter().filter(|(name, _)| names.contains(name));
+        found.filter_map(|(_, value)| value.parse().ok()).max().unwrap_or(0)
+    };
+    let places = most(&DAMAGES).max(shared.scrub.totals().1);
+    let reads = most(&[DAMAGED_READS]);
+    if places > 0 {
+        let places = counted(places, ("DAMAGED place", "DAMAGED places"));
         add(true, format!("{places}: run \"tyrant check\""));
+    } else if reads > 0 {
+        let reads = counted(reads, ("read has met DAMAGE", "reads have met DAMAGE"));
+        add(true, format!("{reads}: run \"tyrant check\", which counts the places"));
     }
     if let Some((master, follower)) = followed {
         let state = follower.state();
@@ -61,6 +72,16 @@ pub(crate) fn matters(shared: &Shared) -> Vec<Matter> {
         if let Some(inexact) = follower.inexact() {
             add(false, format!("the records may differ from those of {master}: {inexact}"));
         }
+    }
+    for LostReplica { id, address, since_us } in shared.replication.lost() {
+        let seconds = now_us().saturating_sub(since_us) / 1_000_000;
+        add(
+            false,
+            format!(
+                "replica {id} at {address} is not connected for {seconds} s: start it, or, if it is \
+                 not to return, run \"tyrant replicas --forget {id}\""
+            ),
+        );
     }
     for warning in &shared.warnings.found().warnings {
         add(false, warning.text.clone());

@@ -13,7 +13,7 @@ use super::sender::{CHUNK_BYTES, Failure, REST, retained_id};
 use super::{Extended, HEARTBEAT, IsAdmitted, ReplicaRequest, SILENCE_MAX, refused};
 use crate::update_log::{Error, RootLines, UpdateLog, now_us};
 use std::fmt;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
 use std::time::Instant;
@@ -103,7 +103,11 @@ fn listen(
     loop {
         match stream.read_exact(&mut bytes) {
             Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
+            // The timeout of the socket.
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Err(Failure::Silent);
+            }
             Err(error) => return Err(error.into()),
         }
         let Parse::Complete(acknowledged, _) = Acknowledgement::parse(&bytes) else {

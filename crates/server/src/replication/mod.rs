@@ -39,7 +39,7 @@ use crate::update_log::{Reader, UpdateLog};
 use follower::Follower;
 use parking_lot::Mutex;
 use position::ChangesHere;
-pub(crate) use replica::{Lag, ReplicaStatus};
+pub(crate) use replica::{Lag, LostReplica, ReplicaStatus};
 use sender::Senders;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -164,6 +164,17 @@ impl Replication {
         self.senders.count()
     }
 
+    /// Returns the replicas that were served since the start and are not connected, by their ids.
+    pub(crate) fn lost(&self) -> Vec<LostReplica> {
+        self.senders.lost()
+    }
+
+    /// Forgets a replica that is not connected. Returns its address, or `None` if there is none
+    /// with this id.
+    pub(crate) fn forget(&self, id: u32) -> Option<String> {
+        self.senders.forget(id)
+    }
+
     /// Returns why a client would not get the log from a time stamp on, as a text for its user.
     pub(crate) fn refusal(&self, from_us: u64) -> Option<String> {
         let log = match self.log_to_send(self.replicas()) {
@@ -261,6 +272,10 @@ impl Replication {
             };
             Some(Master { host: host.to_owned(), port })
         };
+        if master.is_some() {
+            // The servers change their places: a replica of before may be the master, or its.
+            self.senders.forget_all();
+        }
         let set_us = (from_us > 0).then_some(from_us);
         follower.follow(master, set_us, checks(options));
         true

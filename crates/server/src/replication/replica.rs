@@ -88,10 +88,14 @@ struct Known {
     /// Time stamp of the last entry read for it.
     sent_us: u64,
     acknowledged: Acknowledgement,
+    /// Whether it has acknowledged anything over this connection.
+    has_acknowledged: bool,
     /// Time at which it had last caught up.
     caught_up_us: u64,
     /// Time at which it connected.
     connected_us: u64,
+    /// Time at which the connection ended, 0 before.
+    ended_us: u64,
 }
 
 /// Lag of a replica.
@@ -113,6 +117,16 @@ pub(crate) struct ReplicaStatus {
     /// Time stamp up to which it has executed all changes, in microseconds since 1970.
     pub(crate) executed_us: u64,
     pub(crate) lag: Lag,
+}
+
+/// A replica that was served, and whose connection has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LostReplica {
+    pub(crate) id: u32,
+    /// Address at which it could be reached, if it had sent one, else that of its connection.
+    pub(crate) address: String,
+    /// Time at which the connection ended, in microseconds since 1970.
+    pub(crate) since_us: u64,
 }
 
 impl Replica {
@@ -158,6 +172,7 @@ impl Replica {
         }
         let mut known = self.known.lock();
         known.acknowledged = acknowledged;
+        known.has_acknowledged = true;
         while let Some(report) = known.reports.front().copied()
             && report.operations <= acknowledged.executed
         {
@@ -175,6 +190,19 @@ impl Replica {
     pub(super) fn durable_us(&self) -> u64 {
         let known = self.known.lock();
         if known.phase == Phase::Streaming { known.acknowledged.durable_us } else { 0 }
+    }
+
+    /// Notes that the connection has ended. Returns whether the replica was served: one that was
+    /// refused at once is not known.
+    pub(super) fn end(&self) -> bool {
+        let mut known = self.known.lock();
+        known.ended_us = now_us();
+        known.has_acknowledged
+    }
+
+    /// Returns the time at which the connection ended, in microseconds since 1970; 0 before.
+    pub(super) fn ended_us(&self) -> u64 {
+        self.known.lock().ended_us
     }
 
     /// Returns the lag, or `None` if the replica does not acknowledge.
@@ -199,6 +227,7 @@ impl Replica {
         let known = self.known.lock();
         let Self { address, .. } = self;
         let state = match known.phase {
+            _ if known.ended_us > 0 => format!("state=disconnected since_us={}", known.ended_us),
             Phase::Streaming => "state=streaming".to_owned(),
             Phase::Seeding { done, total } => {
                 format!("state=seeding seeded={done} seeding={total}")

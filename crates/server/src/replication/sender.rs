@@ -4,17 +4,20 @@
 //! Each replica has a thread, which sleeps while there is nothing to send. The thread reads the
 //! log's files, so a slow replica takes no memory and delays no other replica. Replicas of this
 //! project are served by [`super::link`].
+//!
+//! A replica of this project whose connection has ended stays known until it is back, the server
+//! ends or an operator forgets it: its copy is missing, whatever the reason.
 
 use super::Replication;
 use super::feed::Feed;
 use super::link;
-use super::replica::{Lag, Replica, ReplicaStatus};
+use super::replica::{Lag, LostReplica, Replica, ReplicaStatus};
 use super::whole::WholeMessages;
-use super::{HEARTBEAT, IsAdmitted, ReplicaRequest, refuse_for_now};
+use super::{HEARTBEAT, IsAdmitted, ReplicaRequest, SILENCE_MAX, refuse_for_now};
 use crate::update_log::{Tail, UpdateLog};
 use parking_lot::Mutex;
 use rustix::net::sockopt::set_tcp_user_timeout;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -24,6 +27,10 @@ use wire::update_log::{Message, Operation};
 
 /// Most replicas at a time.
 pub(super) const REPLICAS_MAX: usize = 64;
+
+/// Most replicas that are known though their connection has ended. The one that has ended first is
+/// forgotten for one more.
+const LOST_MAX: usize = REPLICAS_MAX;
 
 /// Pause between two sends if no client waits. A send per change would cost the master more than
 /// the change.
@@ -36,10 +43,15 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Length of one send, in bytes, unless an entry is longer.
 pub(super) const CHUNK_BYTES: usize = 64 << 10;
 
-/// Connected replicas.
+/// Connected replicas, and those whose connection has ended.
+///
+/// Lock order: `threads` before `lost`.
 #[derive(Debug, Default)]
 pub(super) struct Senders {
     threads: Mutex<Vec<Sender>>,
+    /// Replicas that were served and whose connection has ended, by their ids. One that is back
+    /// may be among them.
+    lost: Mutex<BTreeMap<u16, Arc<Replica>>>,
 }
 
 #[derive(Debug)]
@@ -134,6 +146,7 @@ impl Senders {
                 }
                 Err(error) => tracing::warn!("{name}: disconnected: {error}"),
             }
+            replication.senders.lose(served);
             // The other handle would keep the socket open.
             let _ = sending.shut_down();
         })?;
@@ -152,8 +165,59 @@ impl Senders {
         let served = threads.iter().filter(|sender| !sender.thread.is_finished());
         let mut lines: Vec<_> =
             served.map(|Sender { replica, .. }| (replica.id, replica.describe(tail))).collect();
+        let lost = self.lost_beside(&threads);
+        lines.extend(lost.iter().map(|replica| (replica.id, replica.describe(tail))));
         lines.sort();
         lines.into_iter().map(|(id, text)| (format!("replica_{id}"), text)).collect()
+    }
+
+    /// Keeps a replica whose connection has ended, unless it was never served.
+    fn lose(&self, replica: Arc<Replica>) {
+        let Some(id) = retained_id(replica.id) else { return };
+        if !replica.end() {
+            return;
+        }
+        let mut lost = self.lost.lock();
+        lost.insert(id, replica);
+        if lost.len() > LOST_MAX {
+            let first = lost.iter().min_by_key(|(_, replica)| replica.ended_us());
+            let first = first.map(|(id, _)| *id);
+            first.map(|id| lost.remove(&id));
+        }
+    }
+
+    /// Returns the replicas that were served and are not connected, by their ids.
+    pub(super) fn lost(&self) -> Vec<LostReplica> {
+        let threads = self.threads.lock();
+        let lost = self.lost_beside(&threads);
+        let lost = lost.iter().map(|replica| LostReplica {
+            id: replica.id,
+            address: replica.address.clone(),
+            since_us: replica.ended_us(),
+        });
+        lost.collect()
+    }
+
+    fn lost_beside(&self, threads: &[Sender]) -> Vec<Arc<Replica>> {
+        let served = threads.iter().filter(|sender| !sender.thread.is_finished());
+        let served: BTreeSet<u32> = served.map(|sender| sender.replica.id).collect();
+        let lost = self.lost.lock();
+        lost.values().filter(|replica| !served.contains(&replica.id)).cloned().collect()
+    }
+
+    /// Forgets a replica that is not connected. Returns its address, or `None` if no such replica
+    /// has this id.
+    pub(super) fn forget(&self, id: u32) -> Option<String> {
+        let threads = self.threads.lock();
+        let lost = self.lost_beside(&threads);
+        let known = lost.iter().find(|replica| replica.id == id)?;
+        self.lost.lock().remove(&retained_id(id)?);
+        Some(known.address.clone())
+    }
+
+    /// Forgets all replicas that are not connected.
+    pub(super) fn forget_all(&self) {
+        self.lost.lock().clear();
     }
 
     /// Returns the lags of the replicas that acknowledge, by their ids.
@@ -239,6 +303,8 @@ pub(super) enum Failure {
     Database(#[from] cabinet::Error),
     #[error("a record is longer than an update log entry can be")]
     TooLong,
+    #[error("it has sent nothing for {} s: it hangs, or the network does", SILENCE_MAX.as_secs())]
+    Silent,
     #[error("it has disconnected, or this server is stopping")]
     Disconnected,
     #[error(

@@ -198,6 +198,8 @@ families! {
 
     /// Connected replicas.
     Replicas: Gauge "tyrant_replicas" ["database"];
+    /// Replicas that were connected since the start and are not.
+    ReplicasDisconnected: Gauge "tyrant_replicas_disconnected" ["database"];
     /// Operations that a connected replica has not acknowledged.
     ReplicaLagOperations: Gauge "tyrant_replica_lag_operations" ["database", "replica"];
     /// Length of the log entries that a connected replica has not acknowledged.

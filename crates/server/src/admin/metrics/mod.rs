@@ -176,6 +176,7 @@ fn collect_warnings(shared: &Shared, name: &str, samples: &mut Samples) {
 fn collect_replication(shared: &Shared, name: &str, samples: &mut Samples) {
     let replication = &shared.replication;
     samples.add(Metric::Replicas, &[name], replication.replicas() as f64);
+    samples.add(Metric::ReplicasDisconnected, &[name], replication.lost().len() as f64);
     for (id, lag) in replication.lags() {
         let labels = [name, &id.to_string()];
         samples.add(Metric::ReplicaLagOperations, &labels, lag.operations as f64);

@@ -223,6 +223,21 @@ impl<'a> Call<'a> {
             (Function::Replication, [wire::replication::ADMISSION, from]) => {
                 return admit_replica(context, leading_number(from));
             }
+            (Function::Replication, [wire::replication::FORGET, id]) => {
+                if !permits_replication(context)? {
+                    return Ok(false);
+                }
+                let known = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok());
+                let forgotten = known.and_then(|id| context.shared.replication.forget(id));
+                let id = String::from_utf8_lossy(id);
+                let Some(address) = forgotten else {
+                    let reason = format!("no replica that is not connected has the server id {id}");
+                    context.fail_because(Command::Replicate.name(), reason);
+                    return Ok(false);
+                };
+                tracing::info!("replica {id}: forgotten, as a client requests");
+                reply.element(address.as_bytes());
+            }
             (Function::Replication, _) => reply.element(wire::replication::VERSION),
             _ => return Ok(check(context, &arguments, reply)),
         }
@@ -278,19 +293,27 @@ fn reload(context: &mut Context<'_>, reply: &mut impl Reply) -> Result<bool, Hal
 /// 1970. Replication itself has no reply for the reason.
 fn admit_replica(context: &mut Context<'_>, from_us: i64) -> Result<bool, Halt> {
     context.wait()?;
+    if !permits_replication(context)? {
+        return Ok(false);
+    }
+    let from_us = u64::try_from(from_us).unwrap_or(0);
+    let refusal = context.shared.replication.refusal(from_us);
+    let is_admitted = refusal.is_none();
+    if let Some(reason) = refusal {
+        context.fail_because(Command::Replicate.name(), reason);
+    }
+    Ok(is_admitted)
+}
+
+/// Returns whether the mask admits replicas. Fails if the client lacks the right to be one.
+fn permits_replication(context: &mut Context<'_>) -> Result<bool, Halt> {
     let command = Command::Replicate;
     if context.masks(command, Protocol::Binary) {
         context.refuse_because(command.name(), format!("the server masks {}", command.name()));
         return Ok(false);
     }
     context.permit_command(command)?;
-    let from_us = u64::try_from(from_us).unwrap_or(0);
-    let refusal = context.shared.replication.refusal(from_us);
-    let is_admitted = refusal.is_none();
-    if let Some(reason) = refusal {
-        context.fail_because(command.name(), reason);
-    }
-    Ok(is_admitted)
+    Ok(true)
 }
 
 /// Returns why the last operation failed.

@@ -238,6 +238,7 @@ fn a_script_is_loaded_again_without_a_restart_and_stays_if_the_new_one_has_an_er
     std::fs::write(&path, "function echo() return 'new' end").unwrap();
     let read = succeed("tyrant", &["reload", "--server", &address]);
     assert!(read.starts_with("no setting has changed; ") && read.ends_with("; script loaded\n"));
+    assert!(server.log().contains("reload: script loaded"), "{}", server.log());
     assert_eq!(ext(&server, &["echo"]), "new\n");
     ext_error(&server, &["count", "n"]);
     std::fs::write(&path, "function echo( return 'broken' end").unwrap();
@@ -359,6 +360,15 @@ fn a_script_that_calls_itself_over_the_network_for_ever_fails_and_harms_no_other
     // Without a program, the further calls fail.
     succeed("tyrant", &["put", "--server", &address, "program", "false"]);
     assert_eq!(ext(&server, &["echo", "k", "v"]), "k\tv\n\n");
+}
+
+#[test]
+fn a_function_that_fails_where_misc_is_masked_is_not_called_refused() {
+    let (_folder, _, server) = start(&["--mask", "allwrite"]);
+    let error = ext_error(&server, &["execute", "exit 3"]);
+    assert!(error.contains("ext failed, or the server refuses it: as it masks misc"), "{error}");
+    let reason = "attempt to call field 'execute' (a nil value); only with script-programs";
+    assert!(server.log().contains(reason), "{}", server.log());
 }
 
 #[test]

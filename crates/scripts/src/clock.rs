@@ -16,6 +16,17 @@ pub(crate) enum Exceeded {
     Ended = 3,
 }
 
+impl Exceeded {
+    /// Returns the setting that is the limit, if one is.
+    pub(crate) fn setting(self) -> Option<&'static str> {
+        match self {
+            Self::Time => Some("script-time-max"),
+            Self::Instructions => Some("script-instructions-max"),
+            Self::Ended => None,
+        }
+    }
+}
+
 /// The deadline of a call, and the instructions that it may still take. All functions of its state
 /// look at them.
 ///

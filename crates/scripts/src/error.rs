@@ -46,6 +46,14 @@ impl Failure {
     pub(crate) fn of_message(message: String) -> Self {
         Self { traceback: message.clone(), message }
     }
+
+    /// Adds to the message, as to that before the traceback.
+    pub(crate) fn with(self, begin: &str, end: &str) -> Self {
+        let Self { message, traceback } = self;
+        let functions = traceback.strip_prefix(&*message).unwrap_or_default();
+        let message = format!("{begin}{message}{end}");
+        Self { traceback: format!("{message}{functions}"), message }
+    }
 }
 
 /// Returns what failed, without a traceback.

@@ -1,12 +1,12 @@
 //! State: one Lua interpreter with the script loaded, which one thread at a time runs.
 
-use crate::clock::CallClock;
+use crate::clock::{CallClock, Exceeded};
 use crate::context::{Context, EndCall};
-use crate::error::Failure;
+use crate::error::{Failure, NO_MEMORY};
 use crate::functions;
 use crate::limits::{FUNCTIONS_MAX, LOOP_STATE_BYTES_MAX, LOOP_TEXT_BYTES_MAX};
 use crate::sandbox::new_state;
-use crate::shared::{Evaluation, MapFunctions, Mapper, Shared};
+use crate::shared::{Allowed, Evaluation, MapFunctions, Mapper, Shared};
 use crate::sorter::Sorter;
 use crate::source::Code;
 use crate::statistics::{CallStatistics, Statistics};
@@ -117,7 +117,35 @@ impl State {
             text(&self.lua, function.call::<Value>(self.arguments(key, value)?)?)
         });
         known.statistics.add(start.elapsed(), result.is_err());
-        result
+        result.map_err(|failure| match self.has_met_limit(&failure) {
+            // Other messages have the file and the line.
+            true => failure.with(&format!("{}: ", String::from_utf8_lossy(name)), ""),
+            false => failure,
+        })
+    }
+
+    /// Returns whether a call has failed at a limit, of which Lua's message tells no place.
+    fn has_met_limit(&self, failure: &Failure) -> bool {
+        self.context.clock.is_over() || failure.message.starts_with(NO_MEMORY)
+    }
+
+    /// Adds the setting that a call has failed for to the message, if it has none.
+    fn explain(&self, failure: Failure) -> Failure {
+        let clock = &self.context.clock;
+        let exceeded = clock.is_over().then(|| clock.check(Instant::now()).err()).flatten();
+        if let Some(setting) = exceeded.and_then(Exceeded::setting) {
+            return failure.with("", &format!(", {setting}: raise it, or do less in a call"));
+        }
+        if failure.message == NO_MEMORY {
+            let max = self.context.limits().state_bytes;
+            let end =
+                format!(": a script has {max} bytes, script-memory-max: raise it, or use less");
+            return failure.with("", &end);
+        }
+        match setting_of_absent(&failure.message, self.context.shared.allowed) {
+            Some(setting) => failure.with("", &format!("; only with {setting} scripts have it")),
+            None => failure,
+        }
     }
 
     /// Returns whether a global function has this name.
@@ -266,7 +294,7 @@ impl State {
     /// a client's call. Each state loads the script, and would wait for the one before.
     fn run_to_end<T>(&self, keeps: bool, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
         let mut end = EndCall::new(&self.context);
-        let result = self.run_within_memory(part);
+        let result = self.run_within_memory(part).map_err(|failure| self.explain(failure));
         end.keeps_locks = keeps && result.is_ok();
         result
     }
@@ -275,6 +303,34 @@ impl State {
     fn run_within_memory<T>(&self, part: impl FnOnce() -> mlua::Result<T>) -> Result<T> {
         self.context.run_within_memory(&self.lua, part)
     }
+}
+
+/// Functions and libraries that scripts have with `script-files` only, as Lua names them.
+const OF_FILES: [&str; 11] = [
+    "global '_stat'",
+    "global '_glob'",
+    "global '_remove'",
+    "global '_mkdir'",
+    "global 'dofile'",
+    "global 'loadfile'",
+    "global 'require'",
+    "global 'io'",
+    "field 'remove'",
+    "field 'rename'",
+    "field 'tmpname'",
+];
+
+/// Those that scripts have with `script-programs` only.
+const OF_PROGRAMS: [&str; 3] = ["field 'getenv'", "field 'execute'", "field 'popen'"];
+
+/// Returns the setting with which scripts have what a message of Lua calls nil.
+fn setting_of_absent(message: &str, allowed: Allowed) -> Option<&'static str> {
+    let rest = message.strip_suffix(" (a nil value)")?;
+    let is_one_of = |names: &[&str]| names.iter().any(|name| rest.ends_with(name));
+    if !allowed.files && is_one_of(&OF_FILES) {
+        return Some("script-files");
+    }
+    (!allowed.programs && is_one_of(&OF_PROGRAMS)).then_some("script-programs")
 }
 
 /// Guard of a state that executes code in the name of a call of another one, which takes over its

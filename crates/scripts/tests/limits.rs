@@ -13,7 +13,8 @@ use support::{EVALUATE, LATE, Script, WAIT_MAX, check, limits, memory};
 #[track_caller]
 fn fails(code: &str, expected: &str) {
     let code = format!("{EVALUATE}\nfunction run() {code}\nend");
-    let script = if expected == LATE { Script::short(&code) } else { Script::limited(&code) };
+    let script =
+        if expected.contains(LATE) { Script::short(&code) } else { Script::limited(&code) };
     for _ in 0..2 {
         let error = script.call("run", b"").unwrap_err();
         assert!(error.contains(expected), "{error}");
@@ -22,6 +23,21 @@ fn fails(code: &str, expected: &str) {
 }
 
 const MEMORY: &str = "not enough memory";
+
+#[test]
+fn a_call_that_meets_a_limit_names_the_function_and_the_setting() {
+    fails("while true do end", "run: the call takes longer than its limit, script-time-max: raise");
+    fails("local t = {} while true do t[#t + 1] = {} end", "run: not enough memory: a script has ");
+    fails("local t = {} while true do t[#t + 1] = {} end", " bytes, script-memory-max: raise");
+    for (code, setting) in [
+        ("_stat('x')", "script-files"),
+        ("os.getenv('x')", "script-programs"),
+        ("io.open('x')", "script-files"),
+        ("os.execute('x')", "script-programs"),
+    ] {
+        fails(code, &format!(" (a nil value); only with {setting} scripts have it"));
+    }
+}
 
 #[test]
 fn an_endless_loop_ends_at_the_deadline() {

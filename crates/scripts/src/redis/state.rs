@@ -217,10 +217,7 @@ impl State {
                 "ERR Script killed by user with SCRIPT KILL... Nothing was changed.".into()
             }
             Err(limit) => {
-                let setting = match limit {
-                    Exceeded::Instructions => "script-instructions-max",
-                    _ => "script-time-max",
-                };
+                let setting = limit.setting().unwrap_or_default();
                 format!("ERR {limit}, {setting}: nothing was changed")
             }
             Ok(()) if message == NO_MEMORY => {

@@ -512,6 +512,7 @@ impl Worker {
         self.extension.reload(&self.records).inspect_err(|error| {
             tracing::error!("reload failed, the script stays as it was: {error}");
         })?;
+        tracing::info!("reload: script loaded");
         self.look_for_periodic(hub);
         if self.records.thread() != 0 {
             hub.scripts.follow_reload();

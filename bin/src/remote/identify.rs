@@ -16,6 +16,9 @@ const REPLY_BYTES_MAX: usize = 512;
 /// A line that servers of several protocols answer.
 const QUESTION: &[u8] = b"version\r\n";
 
+/// A request of Redis's protocol that takes no login of most servers.
+const REDIS_QUESTION: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+
 /// A server that does not talk without TLS.
 pub(super) const EXPECTS_TLS: &str = "a server that expects TLS";
 
@@ -25,28 +28,39 @@ pub(super) const ADMIN_LISTENER: &str = "the admin listener of a tyrant server";
 /// Returns what the server at an address is, if it is not a tyrant server and its reply to a line
 /// of text reveals it.
 pub(super) fn other_server(address: &Address) -> Option<&'static str> {
+    name(&reply_of(address, QUESTION)?)
+}
+
+/// Returns whether the server at an address speaks Redis's protocol without TLS.
+pub(super) fn speaks_redis(address: &Address) -> bool {
+    let reply = reply_of(address, REDIS_QUESTION).unwrap_or_default();
+    reply.starts_with(b"+PONG") || reply.starts_with(b"-NOAUTH")
+}
+
+/// Returns the beginning of the reply of the server at an address to a question.
+fn reply_of(address: &Address, question: &[u8]) -> Option<Vec<u8>> {
     let reply = match address {
         Address::Tcp { host, port } => {
             let address = (host.as_str(), *port).to_socket_addrs().ok()?.next()?;
             let stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
             stream.set_read_timeout(Some(PATIENCE)).ok()?;
             stream.set_write_timeout(Some(PATIENCE)).ok()?;
-            ask(stream)
+            ask(stream, question)
         }
         Address::Unix(path) => {
             let stream = UnixStream::connect(path).ok()?;
             stream.set_read_timeout(Some(PATIENCE)).ok()?;
             stream.set_write_timeout(Some(PATIENCE)).ok()?;
-            ask(stream)
+            ask(stream, question)
         }
     };
-    name(&reply)
+    Some(reply)
 }
 
 /// Returns the beginning of the reply.
-fn ask(mut stream: impl Read + Write) -> Vec<u8> {
+fn ask(mut stream: impl Read + Write, question: &[u8]) -> Vec<u8> {
     let mut reply = vec![0; REPLY_BYTES_MAX];
-    let received = stream.write_all(QUESTION).and_then(|()| stream.read(&mut reply));
+    let received = stream.write_all(question).and_then(|()| stream.read(&mut reply));
     reply.truncate(received.unwrap_or(0));
     reply
 }

@@ -110,6 +110,10 @@ impl RedisUrl {
                 Error::Handshake(cause) if cause.to_string().contains(NO_TLS) => {
                     anyhow!("{self} does not speak TLS: begin the URL with redis://")
                 }
+                // A server without TLS may take the handshake for the begin of a request, and wait.
+                Error::Handshake(_) if identify::speaks_redis(&self.address) => {
+                    anyhow!("{self} does not speak TLS: begin the URL with redis://")
+                }
                 error => cannot_connect(&address, &error),
             })?;
         // A server that requires a login, or speaks another protocol, fails here.
@@ -165,7 +169,7 @@ fn decoded(text: &str) -> Result<String> {
 impl fmt::Display for RedisUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(SCHEMES[usize::from(self.is_tls)])?;
-        if let Some(user) = &self.user {
+        if let Some(user) = self.user.as_ref().filter(|user| !user.is_empty()) {
             write!(formatter, "{user}@")?;
         }
         write!(formatter, "{}/{}", self.address, self.database)
@@ -183,7 +187,7 @@ mod tests {
             ("rediss://h:1/", "rediss://h:1/0", None, None),
             ("redis://[::1]/3", "redis://[::1]:6379/3", None, None),
             ("redis://ann@h:7/0", "redis://ann@h:7/0", Some("ann"), None),
-            ("redis://:p%40+x:y@h", "redis://@h:6379/0", Some(""), Some("p@+x:y")),
+            ("redis://:p%40+x:y@h", "redis://h:6379/0", Some(""), Some("p@+x:y")),
             ("redis://a%3Ab:p@h", "redis://a%3Ab@h:6379/0", Some("a%3Ab"), Some("p")),
         ] {
             let url = RedisUrl::parse(text).unwrap();

@@ -91,9 +91,32 @@ fn connections_use_tls_and_log_in() {
     assert!(error.contains("with TLS: invalid peer certificate"), "{error}");
     let error = fail("tyrant", &import(&url(&server), &["--tls-ca", &file]));
     assert!(error.contains("begin the URL with rediss://"), "{error}");
+    let alone = format!("redis://:secret@{}", server.address());
+    let error = fail("tyrant", &import(&alone, &[]));
+    assert!(!error.contains('@') && !error.contains("secret"), "{error}");
     let login = format!("rediss://ann:secret@{}", server.address());
     let error = fail("tyrant", &import(&login, &["--tls-ca", &file]));
     assert!(error.contains("refuses the login: ") && !error.contains("secret"), "{error}");
+}
+
+#[test]
+fn a_redis_server_without_tls_that_waits_for_more_of_the_handshake_is_recognized() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("to serve");
+    let port = listener.local_addr().expect("to serve").port();
+    thread::spawn(move || {
+        let mut waiting = Vec::new();
+        for stream in listener.incoming() {
+            let (mut stream, mut request) = (stream.expect("to serve"), [0; 64]);
+            let length = stream.read(&mut request).expect("to serve");
+            if request[..length].starts_with(b"*1\r\n$4\r\nPING\r\n") {
+                stream.write_all(b"+PONG\r\n").expect("to serve");
+            }
+            waiting.push(stream);
+        }
+    });
+    let url = format!("rediss://127.0.0.1:{port}");
+    let error = fail("tyrant", &["import", &url, "--into", "*"]);
+    assert!(error.contains("does not speak TLS: begin the URL with redis://"), "{error}");
 }
 
 /// A server that replies to each request by this function, on one connection after the other.

@@ -1,7 +1,7 @@
 //! Configuration files: TOML with the names of the settings, and a section `[[database]]` for each
 //! of several databases. Every error has the file and the line.
 
-use super::configure::{Invalid, OTHER_SETTINGS, Shares, is_file_of_settings};
+use super::configure::{Invalid, OTHER_SETTINGS, Shares, is_file_of_settings, wrong};
 use super::database_name::DatabaseName;
 use super::definition::{Default as DefaultValue, Scope, Setting};
 use super::exposure::{addresses, admin_exposure, exposure_to_be};
@@ -241,7 +241,15 @@ fn unquoted(text: &str, at: usize) -> Option<String> {
         "" => format!("{name}: the value is missing"),
         "yes" | "on" | "true" => format!("{name}: write true in place of {value}"),
         "no" | "off" | "false" => format!("{name}: write false in place of {value}"),
-        _ => format!("{name}: a text must be in quotes: {name} = {value:?}"),
+        _ => {
+            let quoted = format!("{name} = {value:?}");
+            match toml::from_str::<Settings<Databases>>(&quoted) {
+                Ok(_) => format!("{name}: a text must be in quotes: {quoted}"),
+                // No text is its value, or no setting has this name.
+                Err(error) if error.message().starts_with("unknown field") => message(&error, ""),
+                Err(error) => format!("{name}: {}", message(&error, "")),
+            }
+        }
     })
 }
 
@@ -343,9 +351,20 @@ impl Loaded {
     /// Fails if this user could not start a server with the settings. Makes nothing.
     pub(crate) fn check_start(&self) -> Result<()> {
         for (index, settings) in self.databases.iter().enumerate() {
+            self.check_folder(settings, index)?;
             settings.check_start().map_err(|invalid| self.origins.error(invalid, index))?;
         }
         Ok(())
+    }
+
+    /// Fails if the folder of the paths is named, and none. The errors of the paths in it would not
+    /// name the setting.
+    fn check_folder(&self, settings: &Settings, index: usize) -> Result<()> {
+        let Some(folder) = settings.folder.as_ref().filter(|folder| !folder.is_dir()) else {
+            return Ok(());
+        };
+        let what = format!("{} is not a folder: make it, or name another one", folder.display());
+        Err(self.origins.error(wrong("folder", what), index))
     }
 }
 
@@ -538,6 +557,11 @@ mod tests {
             ("webdav = Off\n", "FILE:1: webdav: write false in place of Off"),
             ("mask = [\n'a=b', c]\n", "FILE:2: a text must be in quotes"),
             ("log = x\n", "FILE:1: log: a text must be in quotes: log = \"x\""),
+            (
+                "idle-timeout = bogus\n",
+                "FILE:1: idle-timeout: a number of seconds is required here",
+            ),
+            ("prot = bogus\n", "FILE:1: prot is not a setting: did you mean port?"),
             (
                 "database = 't.toml'\n",
                 "FILE:1: database: cannot tell the kind of database from the name \"t.toml\": it is *, +, \

@@ -4,11 +4,10 @@ use super::ids::{IdLimits, Refused};
 use super::progress::Progress;
 use super::target::Target;
 use super::text::{self, Form, Format, Line, Shape};
-use crate::plural::{counted, unit};
+use crate::plural::counted;
 use crate::signals::Cleanup;
 use anyhow::{Result, bail};
 use cabinet::name::Kind;
-use indicatif::HumanCount;
 use parking_lot::Mutex;
 use std::fs::File;
 use std::io::BufReader;
@@ -111,8 +110,8 @@ impl Text<'_> {
             let stored = target.flush().and_then(|()| Ok(target.database().sync()?));
             let line = target.line();
             let share = share.map_or(String::new(), |share| format!(" ({share} % of the file)"));
-            let (lines, word) = (HumanCount(line), unit(line, "line", "lines"));
-            eprint!("tyrant: interrupted after {lines} {word}{share}; ");
+            let lines = counted(line, "line", "lines");
+            eprint!("tyrant: interrupted after {lines}{share}; ");
             match (stored, &command) {
                 (Err(error), _) => {
                     eprint!("not all of them are stored: {}", crate::describe(&error));

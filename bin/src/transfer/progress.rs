@@ -5,8 +5,7 @@ use crate::plural;
 use crate::say::say;
 use crate::signals::Cleanup;
 use indicatif::{
-    HumanBytes, HumanCount, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState,
-    ProgressStyle,
+    HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle,
 };
 use std::fmt::{self, Display};
 use std::io::{IsTerminal, Read, stderr};
@@ -194,9 +193,9 @@ fn done(bar: &ProgressBar, unit: Unit) -> String {
     match (unit, length) {
         (Unit::Records, Some(length)) => {
             let records = unit_of(length);
-            format!("{} of {} {records}", HumanCount(position), HumanCount(length))
+            format!("{position} of {length} {records}")
         }
-        (Unit::Records, None) => format!("{} {}", HumanCount(position), unit_of(position)),
+        (Unit::Records, None) => format!("{position} {}", unit_of(position)),
         (Unit::Bytes, Some(length)) => {
             format!("{} of {}", HumanBytes(position), HumanBytes(length))
         }
@@ -224,7 +223,7 @@ mod tests {
     fn what_is_done_is_said_in_the_unit_of_the_bar() {
         let records = Progress::of_records("", 1_500_000);
         records.advance(812_000);
-        assert_eq!(done(&records.bar, records.unit), "812,000 of 1,500,000 records");
+        assert_eq!(done(&records.bar, records.unit), "812000 of 1500000 records");
         let record = Progress::of_records("", 1);
         assert_eq!(done(&record.bar, record.unit), "0 of 1 record");
         let bytes = Progress::of_bytes("", Some(4 << 20));
@@ -248,6 +247,6 @@ mod tests {
                 sender = None;
             }
         });
-        assert_eq!(lines, ["copying: 0 of 1,000 records", "copying: 10 of 1,000 records"]);
+        assert_eq!(lines, ["copying: 0 of 1000 records", "copying: 10 of 1000 records"]);
     }
 }

@@ -7,7 +7,7 @@
 use super::source::{Found, Source};
 use super::writer::{Refuse, Writer};
 use super::{VALUE_BYTES_MAX, refusing, shown};
-use crate::plural::{counted, unit};
+use crate::plural::counted;
 use crate::remote::{RedisUrl, SecurityArgument};
 use crate::say::say;
 use crate::signals::Cleanup;
@@ -18,7 +18,6 @@ use anyhow::{Context, Result, bail, ensure};
 use cabinet::Meta;
 use cabinet::limits::KEY_BYTES_MAX;
 use cabinet::name::{Kind, Specification};
-use indicatif::HumanCount;
 use parking_lot::Mutex;
 use server::{count_records, hidden_in, stored_expiry};
 use std::collections::BTreeMap;
@@ -138,8 +137,7 @@ fn explain_interruption(progress: &Progress, copy: &Arc<Mutex<Copy>>) -> Result<
         let flushed = copy.sink.flush(&mut |_, _| {});
         let stored = copy.settle(flushed);
         let (count, cursor) = (copy.stored(), copy.resumption);
-        let word = unit(count, "record", "records");
-        eprint!("tyrant: interrupted after {} {word}; ", HumanCount(count));
+        eprint!("tyrant: interrupted after {}; ", counted(count, "record", "records"));
         match stored {
             Ok(()) => eprintln!("they are stored; {}", rest(cursor)),
             Err(error) => eprintln!("not all are stored: {}", crate::describe(&error)),

@@ -33,7 +33,7 @@ pub const CREDENTIAL_BYTES_MAX: usize = 255;
 pub const USER_FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Permission bits that a file must not have: writing for the group, everything for others.
-const FORBIDDEN_MODE: u32 = 0o027;
+pub(crate) const FORBIDDEN_MODE: u32 = 0o027;
 
 /// Permission bits of a new file.
 const NEW_MODE: u32 = 0o600;

@@ -4,6 +4,7 @@
 //! look at a disk may take long, so all others read what that thread has found last.
 
 use crate::Error;
+use crate::access::user_file::FORBIDDEN_MODE;
 use crate::counters::Count;
 use crate::shared::Shared;
 use crate::store::gate::WriteCondition;
@@ -244,23 +245,26 @@ fn of_certificates(shared: &Shared) -> Vec<Warning> {
     let (Some(tls), Some(certificates)) = (&shared.config.tls, &shared.certificates) else {
         return Vec::new();
     };
-    of_present(&tls.files.certificates, &certificates.present())
+    of_present(&tls.files, &certificates.present())
 }
 
-/// Returns what is wrong with the certificates that were read from a file.
-fn of_present(file: &Path, present: &ServerConfig) -> Vec<Warning> {
+/// Returns what is wrong with the certificates that were read from these files, and with the mode
+/// of that with the key.
+fn of_present(files: &ServerFiles, present: &ServerConfig) -> Vec<Warning> {
+    let file = &files.certificates;
     let now = SystemTime::now();
     let end = present.expires().and_then(|end| certificate_warning(file, end, now));
     let authority = present.is_authority().then(|| authority_warning(file));
     let nameless = present.is_nameless().then(|| nameless_warning(file));
-    end.into_iter().chain(authority).chain(nameless).collect()
+    let key = key_warning(&files.key);
+    end.into_iter().chain(authority).chain(nameless).chain(key).collect()
 }
 
 /// Reads certificates, and returns what a server warns of while it has them: that they have ended
 /// or soon end, or that clients refuse them.
 pub fn certificate_warnings(files: &ServerFiles) -> Result<Vec<String>, Error> {
     let present = files.read().map_err(Error::Tls)?;
-    let warnings = of_present(&files.certificates, &present);
+    let warnings = of_present(files, &present);
     Ok(warnings.into_iter().map(|warning| warning.text).collect())
 }
 
@@ -295,6 +299,20 @@ fn authority_warning(file: &Path) -> Warning {
              server: make one with basicConstraints=critical,CA:FALSE, and reload"
         ),
     }
+}
+
+/// Returns a warning if others can read or change a private key, or the group change it, as of a
+/// file of users.
+fn key_warning(file: &Path) -> Option<Warning> {
+    let mode = std::fs::metadata(file).ok()?.mode();
+    let file = file.display();
+    (mode & FORBIDDEN_MODE != 0).then(|| Warning {
+        subject: format!("private key in {file}"),
+        text: format!(
+            "the private key in {file} can be read by other users of this machine, or changed by \
+             them or its group: chmod g-w,o= {file}"
+        ),
+    })
 }
 
 fn nameless_warning(file: &Path) -> Warning {
@@ -349,6 +367,24 @@ mod tests {
         ] {
             let text = text(end).expect("a warning");
             assert!(text.starts_with(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_private_key_is_a_warning_if_others_can_read_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("server.key");
+        std::fs::write(&path, "").expect("a file");
+        for (mode, is_warning) in
+            [(0o600, false), (0o640, false), (0o660, true), (0o604, true), (0o644, true)]
+        {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&path, permissions).expect("a mode");
+            let text = key_warning(&path).map(|warning| warning.text);
+            assert_eq!(text.is_some(), is_warning, "{mode:o}");
+            let advice = format!(": chmod g-w,o= {}", path.display());
+            assert!(text.is_none_or(|text| text.ends_with(&advice)), "{mode:o}");
         }
     }
 

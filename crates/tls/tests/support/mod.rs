@@ -51,7 +51,7 @@ impl Authority {
     /// Returns files of the authority's own certificate and its key, which are none for a server.
     pub(crate) fn own(&self) -> Files {
         let key = self.folder.path().join("authority.key");
-        std::fs::write(&key, self.issuer.key().serialize_pem()).expect("a file");
+        write_key(&key, &self.issuer.key().serialize_pem());
         Files { certificate: self.file(), key }
     }
 
@@ -117,7 +117,14 @@ impl Authority {
         let file = |end: &str| self.folder.path().join(format!("{common}{end}"));
         let files = Files { certificate: file(".pem"), key: file(".key") };
         std::fs::write(&files.certificate, certificate.pem()).expect("a file");
-        std::fs::write(&files.key, key.serialize_pem()).expect("a file");
+        write_key(&files.key, &key.serialize_pem());
         files
     }
+}
+
+/// Writes a private key that only its owner may read.
+fn write_key(path: &Path, pem: &str) {
+    std::fs::write(path, pem).expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(path, mode).expect("a mode");
 }

@@ -5,7 +5,7 @@ use crate::tls::certificates::Authority;
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::{TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -74,6 +74,26 @@ fn a_socket_of_the_service_manager_replaces_the_endpoints_of_the_settings() {
     exchange(&mut early, "set k 0 0 1\r\na\r\n", "STORED\r\n");
     let mut late = wait_for("the server", || TcpStream::connect(address).ok());
     exchange(&mut late, "get k\r\n", "VALUE k 0 1\r\na\r\nEND\r\n");
+    signal(&child, Signal::TERM);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_unix_socket_of_the_service_manager_has_no_tls_beside_ports_that_require_it() {
+    let authority = Authority::new();
+    let files = authority.server(&["127.0.0.1"]);
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("tyrant.sock");
+    let listener: std::os::fd::OwnedFd = UnixListener::bind(&socket).unwrap().into();
+    let script =
+        "LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" serve '*' --tls-cert \"$1\" --tls-key \"$2\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("exec 3<&0 0</dev/null; {script}"), path("tyrant")]);
+    command.args([&files.certificate, &files.key]).stdin(listener);
+    let mut child = command.spawn().unwrap();
+    let address = socket.display().to_string();
+    succeed("tyrant", &["put", "k", "value", "--server", &address]);
+    assert_eq!(succeed("tyrant", &["get", "k", "--server", &address]), "value\n");
     signal(&child, Signal::TERM);
     assert!(child.wait().unwrap().success());
 }

@@ -161,7 +161,7 @@ impl Server {
 
     /// Accepts connections from these listening sockets, which another process has bound, instead
     /// of binding to the endpoints of `config`. If there are endpoints for TLS, a socket is plain
-    /// only if it has the port of a plain one, or is a Unix socket beside a plain one.
+    /// only if it has the port of a plain one, or is a Unix socket.
     pub fn inherit(config: Config, database: Database, sockets: Vec<OwnedFd>) -> Result<Self> {
         let is_port_of = |endpoints: &[Endpoint], port: u16| {
             endpoints.iter().any(|endpoint| match endpoint {
@@ -171,8 +171,8 @@ impl Server {
         };
         let beginning = |port: Option<u16>| match (&config.tls, port) {
             (None, _) => Beginning::Plain,
-            (Some(_), None) if !config.listen.is_empty() => Beginning::Plain,
-            (Some(_), None) => Beginning::Tls,
+            // A Unix socket, of which other machines see nothing.
+            (Some(_), None) => Beginning::Plain,
             (Some(tls), Some(port)) if is_port_of(&tls.listen, port) => Beginning::Tls,
             (Some(tls), Some(_)) if tls.is_optional => Beginning::Either,
             (Some(_), Some(port)) if is_port_of(&config.listen, port) => Beginning::Plain,

@@ -366,7 +366,7 @@ impl State {
         for (name, handle) in self.servers.read().iter() {
             let found = handle.with_shared(|shared| shared.warnings.found());
             let found = found.iter().flat_map(|found| &found.warnings);
-            warnings.extend(found.map(|warning| format!("{name}: {}", warning.text)));
+            warnings.extend(found.map(|warning| about(name, &warning.text)));
         }
         warnings
     }
@@ -384,6 +384,14 @@ impl State {
     }
 }
 
+/// Returns a text about a database, which may begin with its name already.
+fn about(name: &str, text: &str) -> String {
+    match text.starts_with(name) {
+        true => text.to_owned(),
+        false => format!("{name}: {text}"),
+    }
+}
+
 /// Returns a response that names what is true, or why it is not, and warnings.
 fn verdict(what: &str, reasons: Vec<String>, warnings: &[String]) -> Response {
     let (status, mut text) = match reasons.is_empty() {
@@ -395,4 +403,15 @@ fn verdict(what: &str, reasons: Vec<String>, warnings: &[String]) -> Response {
         text.push_str(warning);
     }
     Response::text(status, &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::about;
+
+    #[test]
+    fn a_warning_names_its_database_once() {
+        assert_eq!(about("/d/a.tch", "/d/a.tch is a copy"), "/d/a.tch is a copy");
+        assert_eq!(about("/d/a.tch", "the disk is full"), "/d/a.tch: the disk is full");
+    }
 }

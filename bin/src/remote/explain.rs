@@ -26,6 +26,8 @@ const MASKS: &str = "the server masks ";
 /// State of a change that the server has made without its replicas, and what to do.
 const UNCONFIRMED: &str = "not confirmed by replicas in time: \"tyrant replicas\" lists them, and the \
     server refuses further changes until they have caught up";
+/// The beginning of the matter of a server that refuses changes, in its `attention`.
+const REFUSES_CHANGES: &str = "! changes are refused: ";
 const DAMAGED: [&str; 2] = ["6", "13"];
 /// Commands that change nothing, so that no replica has to confirm them.
 const READS: [&str; 14] = [
@@ -96,10 +98,20 @@ impl Server {
                 }
                 format!("{command} failed: {reason}")
             }
+            // The server may call it, and the function fail.
+            _ if self.masks_misc() && command == "ext" => {
+                "ext failed, or the server refuses it: as it masks misc, it tells no reason; its log \
+                 has that of a function that failed"
+                    .to_owned()
+            }
             _ if self.masks_misc() => {
                 format!("the server refuses {command}: it masks misc, so it tells no reason")
             }
             _ if self.awaits_replicas_after(command) => unconfirmed(command),
+            _ if let Some(reason) = self.refuses_changes_after(command) => format!(
+                "{command} is not acknowledged, though it may be done: the server refuses changes: \
+                 {reason}; then look at the record"
+            ),
             _ => format!(
                 "the server refuses {command} without a reason, though it may be done: look at the \
                  record, and at the server's log"
@@ -116,6 +128,19 @@ impl Server {
         // It closes the connection of the change that it has waited for.
         let state = self.reconnect().map(|()| self.stat_value("semi_sync_state"));
         matches!(state, Ok(Ok(Some(state))) if state == "refusing")
+    }
+
+    /// Returns why the server refuses changes since a command that changes something, if it does.
+    fn refuses_changes_after(&self, command: &str) -> Option<String> {
+        if READS.contains(&command) {
+            return None;
+        }
+        // It closes the connection of a change that it could not log.
+        self.reconnect().ok()?;
+        let attention = self.stat_value("attention").ok()??;
+        let (_, reason) = attention.split_once(REFUSES_CHANGES)?;
+        // Further matters come after it.
+        Some(reason.split("; ").next().unwrap_or(reason).to_owned())
     }
 
     /// Returns the error of a key without a record. For a client of the protocol a refused command

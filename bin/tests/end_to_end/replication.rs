@@ -458,11 +458,11 @@ fn a_replica_that_hangs_or_was_killed_stays_known_until_it_is_back_or_forgotten(
     replica.signal(Signal::STOP);
     wait_for("a replica that hangs", is_lost);
     assert!(master.log().contains("replica 2: disconnected: it has sent nothing for 4 s"));
-    let disconnected = format!("tyrant_replicas_disconnected{{database=\"{}\"}} 1\n", {
-        master.folder.path().join("casket.tch").display()
-    });
-    let metrics = succeed("tyrant", &["metrics", "--server", &one]);
-    assert!(metrics.contains(&disconnected), "{metrics}");
+    let metrics =
+        succeed("tcrmgr", &["misc", "-port", &master.port.to_string(), "127.0.0.1", "metrics"]);
+    let mut metrics = metrics.lines();
+    let line = metrics.find(|line| line.starts_with("tyrant_replicas_disconnected{"));
+    assert!(line.is_some_and(|line| line.ends_with("} 1")), "{line:?}");
     replica.signal(Signal::CONT);
     wait_for("a replica that goes on", is_connected);
     replica.end(Signal::KILL);
@@ -846,6 +846,22 @@ fn the_stream_of_a_master_that_is_killed_ends_with_a_whole_message() {
         assert!(rest.is_empty(), "round {round}: {} bytes of a message", rest.len());
         master.restart();
     }
+}
+
+#[test]
+fn the_change_that_meets_an_update_log_that_cannot_be_written_has_the_reason() {
+    let options = ["--update-log", "ulog", "--server-id", "1", "--update-log-file-bytes", "50"];
+    let server = Server::tyrant("casket.tch", &options);
+    let address = server.address();
+    let put = |key: &str| run("tyrant", &["put", key, "a value", "--server", &address]);
+    // The next file of the log cannot be made.
+    fs::create_dir(server.folder.path().join("ulog/00000002.ulog")).expect("a folder");
+    let error = wait_for("a refusal", || {
+        let output = put("k");
+        (!output.status.success()).then(|| String::from_utf8(output.stderr).expect("UTF-8"))
+    });
+    let begin = "put is not acknowledged, though it may be done: the server refuses changes: ";
+    assert!(error.contains(begin) && error.contains("00000002.ulog"), "{error}");
 }
 
 /// Waits until a server's `stat` has this line.

@@ -64,6 +64,15 @@ fn a_masked_function_is_no_success() {
             refuse(&server.address(), line, &["(table): the server refuses ", refusal]);
         }
     }
+    let server = Server::tyrant("casket.tct", &["--mask", "get,mget,put"]);
+    for (line, masked) in [
+        ("get-row a", "get"),
+        ("search", "mget"),
+        ("put-row a n=v", "put"),
+        ("misc put a n v", "put"),
+    ] {
+        refuse(&server.address(), line, &[" refuses ", &format!(": the server masks {masked}\n")]);
+    }
     let server = Server::tyrant("casket.tct", &["--mask", "misc"]);
     refuse(&server.address(), "set-index n LEX", &["refuses set-index: it masks misc"]);
     refuse(&server.address(), "get-row a", &["refuses get-row: it masks misc"]);

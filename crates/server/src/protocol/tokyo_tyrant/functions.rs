@@ -42,7 +42,7 @@ impl<'a> Call<'a> {
 
     /// Returns the command that does the same. A function that no command stands for is a call of
     /// `misc` alone.
-    fn access(&self) -> Option<Command> {
+    pub(super) fn access(&self) -> Option<Command> {
         if let Ok(operation) = &self.operation {
             return operation.access();
         }

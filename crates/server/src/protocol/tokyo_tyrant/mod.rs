@@ -137,7 +137,8 @@ fn execute(
         let call = Call::new(context, function, arguments);
         let is_refused = context.refuses(Command::Misc, Protocol::Binary);
         if is_refused || call.is_refused(context, Protocol::Binary) {
-            return Ok(mask(context, Command::Misc, output));
+            let masked = call.access().filter(|_| !is_refused).unwrap_or(Command::Misc);
+            return Ok(mask(context, masked, Command::Misc, output));
         }
         return call_function(context, &call, options, output);
     }
@@ -145,7 +146,7 @@ fn execute(
     if context.has_mask() {
         let command = command(&request, operation.as_ref().ok());
         if context.refuses(command, Protocol::Binary) {
-            return Ok(mask(context, command, output));
+            return Ok(mask(context, command, command, output));
         }
     }
     match operation {
@@ -427,11 +428,11 @@ fn forbidden_command(request: &Request<'_>) -> Command {
     }
 }
 
-/// Appends the reply to a masked command.
-fn mask(context: &mut Context<'_>, command: Command, output: &mut Vec<u8>) -> Next {
+/// Appends the reply to a masked command, which has the form of that to `called`.
+fn mask(context: &mut Context<'_>, masked: Command, called: Command, output: &mut Vec<u8>) -> Next {
     context.counters.count(Count::DeniedByMask);
-    context.refuse_because(command.name(), format!("the server masks {}", command.name()));
-    refuse(context, command, output)
+    context.refuse_because(masked.name(), format!("the server masks {}", masked.name()));
+    refuse(context, called, output)
 }
 
 /// Appends the reply to a refused command.

@@ -234,7 +234,8 @@ fn advice_on(error: &io::Error) -> Option<&'static str> {
         ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty => "choose another path",
         ErrorKind::PermissionDenied => "give this user access to it",
         ErrorKind::ReadOnlyFilesystem => {
-            "choose a path on a file system that can be written, or mount this one for writing"
+            "choose a path on a file system that can be written, mount this one for writing, or \
+             let the unit of systemd write there (ReadWritePaths=)"
         }
         ErrorKind::ConnectionRefused => "check the port, and that the server runs",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free space on its file system",

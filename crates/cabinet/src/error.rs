@@ -275,7 +275,9 @@ fn advice_on(source: &io::Error) -> &'static str {
         | ErrorKind::InvalidInput => "check the path",
         ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty => "choose another path",
         ErrorKind::PermissionDenied => "give this user access to it",
-        ErrorKind::ReadOnlyFilesystem => "mount its file system for writing",
+        ErrorKind::ReadOnlyFilesystem => {
+            "mount its file system for writing, or let the unit of systemd write (ReadWritePaths=)"
+        }
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free space on its file system",
         ErrorKind::OutOfMemory => "free memory",
         _ => "check the file system, and the log of the operating system",

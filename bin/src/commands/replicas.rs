@@ -106,8 +106,7 @@ impl Replicas {
         let text = id.to_string();
         let arguments = [FORGET, text.as_bytes()];
         let reply = server.misc(Function::Replication.name(), NOT_LOGGED, &arguments);
-        let reply =
-            reply.or_else(|error| Err(server.explain("replicas --forget", error.into())))?;
+        let reply = reply.map_err(|error| server.explain("replicas --forget", error.into()))?;
         server.confirm("replicas --forget")?;
         let address = reply.first().map_or_else(String::new, |address| escaped(address));
         Ok(writeln!(Output::standard(), "{} forgets replica {id} at {address}", server.address())?)

@@ -433,6 +433,21 @@ fn a_tree_counts_its_checkpoints() {
     assert!(metrics.value("tyrant_checkpoint_seconds_total", &[]) > 0.0);
 }
 
+/// A tree writes its pages at a checkpoint: until then its records are in the changes alone.
+#[test]
+fn changes_of_a_tree_are_not_dead_before_their_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = cabinet::Options::default().open(folder.path().join("casket.tcb")).unwrap();
+    for number in 0..2000_u32 {
+        database.put(&number.to_be_bytes(), &[b'v'; 200]).unwrap();
+    }
+    let server = start(database);
+    let metrics = Monitored::new(&server);
+    let log = metrics.value("tyrant_log_bytes", &[]);
+    let dead = metrics.value("tyrant_log_dead_bytes", &[]);
+    assert!(log > 400_000.0 && dead < log / 10.0, "{dead} of {log}");
+}
+
 #[test]
 fn memory_has_its_owners() {
     let folder = tempfile::tempdir().unwrap();

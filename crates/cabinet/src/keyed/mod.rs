@@ -794,7 +794,7 @@ impl<I: Index> KeyedEngine<I> {
             ("evicted", self.log.space().quota().evicted().to_string()),
         ];
         stats.extend(self.expired.report());
-        stats.extend(self.log.report());
+        stats.extend(self.log.report(0));
         stats
     }
 }

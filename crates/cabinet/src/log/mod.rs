@@ -195,14 +195,15 @@ impl Log {
         self.writer.active_number()
     }
 
-    /// Returns the stats as names and values.
-    pub(crate) fn report(&self) -> Vec<(&'static str, String)> {
+    /// Returns the stats as names and values. `redo_bytes` are those of changes that no checkpoint
+    /// covers, in an engine whose live bytes do not count them.
+    pub(crate) fn report(&self, redo_bytes: u64) -> Vec<(&'static str, String)> {
         let segments = self.segments();
         let damaged = segments.iter().filter(|segment| segment.is_damaged()).count();
         let damaged_records =
             self.segments.damaged_reads() + self.maintenance.index_faults().count();
         let usage = Usage::of(&segments);
-        let in_use = usage.live_bytes + usage.tombstone_bytes;
+        let in_use = usage.live_bytes + usage.tombstone_bytes + redo_bytes;
         let mut report = vec![
             ("segments", segments.iter().count().to_string()),
             ("log_bytes", usage.total_bytes.to_string()),

@@ -250,6 +250,8 @@ fn figures(now: &Reading, last: &Reading, wide: &Reading) -> serde_json::Map<Str
         ("resident", value(Metric::ProcessResident, "")),
         ("index", value(Metric::MemoryBytes, "owner=\"index\"")),
         ("indexMax", value(Metric::MemoryBytesMax, "owner=\"index\"")),
+        ("cache", value(Metric::MemoryBytes, "owner=\"cache\"")),
+        ("cacheMax", value(Metric::MemoryBytesMax, "owner=\"cache\"")),
         ("buffers", value(Metric::MemoryBytes, "owner=\"buffers\"")),
         ("buffersMax", value(Metric::MemoryBytesMax, "owner=\"buffers\"")),
         ("records", value(Metric::Records, "")),

@@ -68,7 +68,7 @@ function copy(state) {
     let last = {};
     await lines(await ask("copy", { db: db.id }, { method: "POST" }), (line) => {
       last = line;
-      state.textContent = `${size(line.bytes ?? 0)} of ${size(line.of)}`;
+      if (line.of) state.textContent = `${size(line.bytes)} of ${size(line.of)}`;
     });
     if (!last.path) throw new Error(last.error ?? "The server has ended the copy.");
     return `${size(last.bytes)} are in ${last.path}`;

@@ -6,7 +6,13 @@ const percentile = (kind, name) => [
   ["p50", `${kind}50`, duration], ["p99", `${kind}99`, duration], ["p99.9", `${kind}999`, duration],
 ];
 
-const memory = (label, part, whole) => [label, (f) => (f[whole] > 0 ? f[part] / f[whole] : undefined)];
+// Parts of the memory: a name and a figure, whose limit is another one.
+const PARTS = [["index", "index"], ["cache of pages", "cache"], ["buffers", "buffers"]];
+
+const bar = ([label, part]) => [label, (f) => (f[`${part}Max`] > 0 ? f[part] / f[`${part}Max`] : undefined)];
+
+const used = ([label, part]) => [label, (f) => f[`${part}Max`] > 0
+  && `${bytes(f[part])} of ${bytes(f[`${part}Max`])}`];
 
 // The cards. `figure` is the large text; `lines` are drawn, each with its name, figure and unit;
 // `bars` have a share from 0 to 1; `facts` are further lines. A card whose `needs` is
@@ -47,11 +53,7 @@ export const CARDS = [
   {
     title: "Memory of the process",
     figure: ["resident", bytes], lines: [["resident", "resident", bytes]],
-    bars: [memory("index", "index", "indexMax"), memory("buffers", "buffers", "buffersMax")],
-    facts: [
-      ["index", (f) => `${bytes(f.index)} of ${bytes(f.indexMax)}`],
-      ["buffers", (f) => `${bytes(f.buffers)} of ${bytes(f.buffersMax)}`],
-    ],
+    bars: PARTS.map(bar), facts: PARTS.map(used),
   },
   {
     title: "Disk", needs: "size",
@@ -99,7 +101,7 @@ export const CARDS = [
     title: "Scripts", needs: "calls",
     figure: ["calls", rate], note: "calls", lines: [["calls", "calls", rate]],
     facts: [["time of a call", "call", duration], ["failed since the start", "callFailures", count]],
-    bars: [memory("memory of scripts", "scriptMemory", "scriptMemoryMax")],
+    bars: [bar(["memory of scripts", "scriptMemory"])],
   },
   {
     title: "Nodes of the cluster", needs: "nodes",

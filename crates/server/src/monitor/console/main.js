@@ -22,6 +22,9 @@ const ASKED_MS = 2000;
 // Longest wait for a reply, in milliseconds.
 const REPLY_MS_MAX = 10000;
 
+// Text of a line that has no value at present.
+const NONE = "–";
+
 // Views by their names. The dashboard is always kept up to date.
 const VIEWS = { dashboard: undefined, records, changes, actions };
 
@@ -35,9 +38,10 @@ let timer;
 // Number of the last question to the server.
 let turns = 0;
 
-// Returns the text of a figure and its unit, or of a function.
+// Returns the text of a figure and its unit, or of a function. One that is missing has none.
 function textOf([key, unit], now) {
-  return unit ? unit(now[key]) : key(now);
+  if (!unit) return key(now);
+  return now[key] === undefined ? undefined : unit(now[key]);
 }
 
 // Makes the elements of a card. Returns the function that shows figures in it.
@@ -60,14 +64,14 @@ function card(spec) {
     node.hidden = needed === undefined || needed.length === 0;
     if (node.hidden) return;
     const note = typeof spec.note === "function" ? spec.note(now) : spec.note ?? "";
-    number.replaceChildren(textOf([spec.figure].flat(), now), " ", element("small", "", note));
+    number.replaceChildren(textOf([spec.figure].flat(), now) ?? NONE, " ", element("small", "", note));
     chart?.draw(spec.lines.map(([, key]) => [...history[key], now[key]]), moments, spec.max);
     for (const [bar, share] of bars) {
       bar.value = share(now) ?? 0;
       bar.hidden = share(now) === undefined;
     }
     const lines = (spec.lines ?? []).map(([label, key, unit], line) => (
-      [element("span", "", element("span", `key k${line}`), label), unit(now[key])]
+      [element("span", "", element("span", `key k${line}`), label), textOf([key, unit], now) ?? NONE]
     ));
     const facts = typeof spec.facts === "function" ? spec.facts(now)
       : (spec.facts ?? []).map(([label, ...what]) => [label, textOf(what, now)]);

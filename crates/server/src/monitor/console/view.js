@@ -103,7 +103,7 @@ export class Chart {
 
 // Returns the elements of a list of names and texts, without those that have none.
 export function terms(facts) {
-  return facts.filter(([, text]) => text !== undefined)
+  return facts.filter(([, text]) => text)
     .flatMap(([name, text]) => [element("dt", "", name), element("dd", "", text)]);
 }
 
@@ -121,8 +121,6 @@ export function fill(body, rows, none) {
   body.replaceChildren(...made);
 }
 
-const NONE = "–";
-
 function scaled(value, base, units, digits) {
   let unit = 0;
   let rest = Math.abs(value);
@@ -137,34 +135,30 @@ function scaled(value, base, units, digits) {
 
 // Returns a number, of thousands from 10,000 on.
 export function count(value) {
-  if (value === undefined) return NONE;
   return value < 10000 && Number.isInteger(value) ? String(value)
     : scaled(value, 1000, ["", " k", " M", " G"], value < 1000 ? 1 : 2);
 }
 
 export function rate(value) {
-  return value === undefined ? NONE : `${count(value)}/s`;
+  return `${count(value)}/s`;
 }
 
 export function bytes(value) {
-  return value === undefined ? NONE
-    : scaled(value, 1024, [" B", " KiB", " MiB", " GiB", " TiB"], 1);
+  return scaled(value, 1024, [" B", " KiB", " MiB", " GiB", " TiB"], 1);
 }
 
 export function byteRate(value) {
-  return value === undefined ? NONE : `${bytes(value)}/s`;
+  return `${bytes(value)}/s`;
 }
 
 // Returns a share of 1 as a percentage.
 export function share(value) {
-  if (value === undefined) return NONE;
   const percent = value * 100;
   return `${percent > 99 && percent < 100 ? percent.toFixed(2) : percent.toFixed(1)}%`;
 }
 
 // Returns a short time, given in seconds.
 export function duration(value) {
-  if (value === undefined) return NONE;
   if (value >= 1) return `${value.toFixed(value < 10 ? 2 : 1)} s`;
   if (value >= 1e-3) return `${(value * 1e3).toFixed(value < 1e-2 ? 2 : 1)} ms`;
   return `${(value * 1e6).toFixed(value < 1e-5 ? 1 : 0)} us`;
@@ -172,7 +166,6 @@ export function duration(value) {
 
 // Returns a long time, given in seconds.
 export function age(value) {
-  if (value === undefined) return NONE;
   for (const [seconds, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
     if (value >= 2 * seconds) return `${Math.floor(value / seconds)} ${unit}`;
   }

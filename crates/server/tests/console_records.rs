@@ -603,7 +603,9 @@ fn a_client_that_has_ended_its_side_gets_its_response() {
         socket.shutdown(Shutdown::Write).unwrap();
         let mut response = String::new();
         socket.read_to_string(&mut response).unwrap();
-        assert_eq!(status(&response), "200", "{path}: {response}");
+        // On a busy machine it is asked whether it still reads.
+        let response = response.trim_start_matches("HTTP/1.1 100 Continue\r\n\r\n");
+        assert_eq!(status(response), "200", "{path}: {response}");
     }
 }
 

@@ -33,11 +33,15 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use wire::http::{BasicCredentials, BodyLength, Head, Method, Status, decode, encode, reply};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes of a body that are copied at once.
 const PIECE_BYTES: usize = 64 << 10;
+
+/// Time after which a client that has ended its side is asked whether it still reads.
+const PROBE_AFTER: Duration = Duration::from_millis(500);
 
 /// Name of a user that a browser takes in place of the one who logs out.
 const NO_USER: &[u8] = b"logout";
@@ -483,7 +487,8 @@ impl<'a> Request<'a> {
             if let Some(at) = response.windows(4).position(|four| four == b"\r\n\r\n") {
                 break at + 4;
             }
-            if response.len() >= RESPONSE_HEAD_BYTES_MAX || has_left(client, &server)? {
+            let probe = (incoming.head.minor_version > 0).then_some(turn);
+            if response.len() >= RESPONSE_HEAD_BYTES_MAX || has_left(client, &server, probe)? {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             let mut part = [0; 4096];
@@ -502,7 +507,7 @@ impl<'a> Request<'a> {
         turn.write(body)?;
         let mut piece = vec![0; PIECE_BYTES];
         loop {
-            if has_left(client, &server)? {
+            if has_left(client, &server, None)? {
                 return Ok(());
             }
             match (&server).read(&mut piece)? {
@@ -618,27 +623,106 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Waits until the server has sent something. Returns whether the client has left meanwhile. One
-/// that has only ended its side may still read, so it is waited for a while.
-fn has_left(client: &TcpStream, server: &UnixStream) -> io::Result<bool> {
-    let server = || PollFd::new(server, PollFlags::IN);
-    let mut ends = [server(), PollFd::new(client, PollFlags::RDHUP)];
-    wait(&mut ends, None)?;
-    if !ends[0].revents().is_empty() {
-        return Ok(false);
+/// Waits until the server has sent something. Returns whether the client has left meanwhile.
+///
+/// A client that has ended its side may still read. Before the response, `probe` finds that out:
+/// the system of a client that has closed refuses an interim response, and a client that reads
+/// passes it over, and is waited for as any other. Otherwise it is waited for a while.
+fn has_left(client: &TcpStream, server: &UnixStream, probe: Option<&Turn<'_>>) -> io::Result<bool> {
+    let mut found = wait(client, server, PollFlags::RDHUP, None)?;
+    if found == Found::HalfClosed {
+        let time = if probe.is_some() { PROBE_AFTER } else { MONITOR_EXCHANGE_MAX };
+        // That it is closed is polled for in any case.
+        found = wait(client, server, PollFlags::empty(), Some(time))?;
     }
-    if ends[1].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
-        return Ok(true);
+    if found == Found::HalfClosed
+        && let Some(turn) = probe
+        && turn.write(reply::CONTINUE).is_ok()
+    {
+        found = wait(client, server, PollFlags::empty(), None)?;
     }
-    let step_max = Timespec { tv_sec: MONITOR_EXCHANGE_MAX.as_secs() as i64, tv_nsec: 0 };
-    Ok(wait(&mut [server()], Some(&step_max))? == 0)
+    Ok(found != Found::Response)
 }
 
-fn wait(ends: &mut [PollFd<'_>], time: Option<&Timespec>) -> io::Result<usize> {
-    loop {
-        match poll(ends, time) {
-            Err(rustix::io::Errno::INTR) => {}
-            result => return Ok(result?),
+/// Event that ends a wait for the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Response,
+    Closed,
+    /// The client has ended its side, or the time is over.
+    HalfClosed,
+}
+
+fn wait(
+    client: &TcpStream,
+    server: &UnixStream,
+    events: PollFlags,
+    time: Option<Duration>,
+) -> io::Result<Found> {
+    let time = time.map(|time| Timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    let mut ends = [PollFd::new(server, PollFlags::IN), PollFd::new(client, events)];
+    while let Err(error) = poll(&mut ends, time.as_ref()) {
+        if error != rustix::io::Errno::INTR {
+            return Err(error.into());
         }
+    }
+    let [server, client] = ends.map(|end| end.revents());
+    Ok(if !server.is_empty() {
+        Found::Response
+    } else if client.intersects(PollFlags::HUP | PollFlags::ERR) {
+        Found::Closed
+    } else {
+        Found::HalfClosed
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::turns::Turns;
+    use super::*;
+    use std::net::{Shutdown, TcpListener};
+
+    /// Calls `act` with the client's end, the server's end and a wait for either.
+    fn wait_for(act: impl FnOnce(TcpStream, UnixStream)) -> bool {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let client = TcpStream::connect(listener.local_addr().expect("an address"));
+        let (client, socket) = (client.expect("a connection"), listener.accept().expect("one").0);
+        let (server, own) = UnixStream::pair().expect("a pair");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(move || {
+                let turns = Turns::default();
+                let turn = turns.take(&socket).expect("a socket").expect("a turn");
+                has_left(&socket, &own, Some(&turn)).expect("two sockets")
+            });
+            act(client, server);
+            waiting.join().expect("no panic")
+        })
+    }
+
+    #[test]
+    fn a_client_that_has_only_ended_its_side_is_asked_and_waited_for() {
+        let has_left = wait_for(|mut client, mut server| {
+            client.shutdown(Shutdown::Write).expect("a connection");
+            let mut interim = [0; reply::CONTINUE.len()];
+            client.read_exact(&mut interim).expect("an interim response");
+            assert_eq!(interim, reply::CONTINUE);
+            server.write_all(b"H").expect("a reader");
+            assert_eq!(client.read(&mut interim).expect("the end"), 0);
+        });
+        assert!(!has_left);
+    }
+
+    #[test]
+    fn a_client_that_has_closed_is_not_waited_for() {
+        let mut kept = None;
+        let has_left = wait_for(|client, server| {
+            drop(client);
+            // It sends nothing, however long its request takes.
+            kept = Some(server);
+        });
+        assert!(has_left);
     }
 }

@@ -12,8 +12,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::{
-    Monitored, NAME, Running, config, hash, logging, memory, run, start, start_with, table, users,
-    users_with, wait_until,
+    Client, Monitored, NAME, Running, config, hash, logging, memory, run, start, start_with, table,
+    users, users_with, wait_until,
 };
 
 /// Header of a change.
@@ -719,6 +719,55 @@ fn a_browser_forgets_the_user_who_logs_out() {
     assert_eq!(status(&console.get("k", ANN).0), "404");
 }
 
+/// Returns the head of a view of changes, which has begun, and its connection.
+fn view_changes(console: &Console, headers: &str) -> (String, Client) {
+    let mut client = console.console.connect();
+    let line = format!("GET /ui/changes?db={} HTTP/1.1", console.id);
+    client.send(format!("{line}\r\nHost: localhost\r\n{headers}\r\n").as_bytes());
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.extend(client.read(1));
+    }
+    let head = String::from_utf8(head).unwrap();
+    assert_eq!(status(&head), "200");
+    (head, client)
+}
+
+fn next_change(client: &mut Client) -> serde_json::Value {
+    loop {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\n") {
+            line.extend(client.read(1));
+        }
+        // An empty line is a heartbeat.
+        if line.len() > 1 {
+            return serde_json::from_slice(&line).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_view_of_changes_reads_no_change_before_it_and_goes_on_in_the_next_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = logging(1, folder.path());
+    let log = config.update_log.as_mut().unwrap();
+    log.file_bytes_max = 1 << 20;
+    let path = log.folder.join("00000001.ulog");
+    let console = Console::new(start_with(config, memory()));
+    assert_eq!(status(&console.put("before", "", b"v")), "201");
+    // A reader of the entry would fail.
+    let bytes = path.metadata().unwrap().len();
+    std::fs::write(&path, vec![0; bytes as usize]).unwrap();
+    let (_, mut client) = view_changes(&console, "");
+    for (key, value_bytes) in [("after", 1), ("long", 3 << 20), ("next", 1)] {
+        assert_eq!(status(&console.put(key, "", &vec![b'v'; value_bytes])), "201");
+        let change = next_change(&mut client);
+        assert_eq!(change["key"], key);
+        assert!(change["bytes"].as_u64().unwrap() > value_bytes as u64, "{change}");
+    }
+    assert!(path.with_file_name("00000002.ulog").exists());
+}
+
 #[test]
 fn changes_are_sent_as_they_are_made_to_those_with_the_rights() {
     let folder = tempfile::tempdir().unwrap();
@@ -736,14 +785,7 @@ fn changes_are_sent_as_they_are_made_to_those_with_the_rights() {
         assert_eq!(status(&head), expected, "{headers}");
         assert_eq!(body.contains("right"), expected == "403", "{body}");
     }
-    let mut client = console.console.connect();
-    client.send(format!("{path} HTTP/1.1\r\nHost: localhost\r\n{bob}\r\n").as_bytes());
-    let mut received = Vec::new();
-    while !received.ends_with(b"\r\n\r\n") {
-        received.extend(client.read(1));
-    }
-    let received = String::from_utf8(received).unwrap();
-    assert_eq!(status(&received), "200");
+    let (received, mut client) = view_changes(&console, bob);
     let policy = header(&received, "Content-Security-Policy").unwrap_or_default();
     assert!(policy.contains("default-src 'none'"), "{received}");
     assert_eq!(header(&received, "Referrer-Policy"), Some("no-referrer"));
@@ -751,18 +793,7 @@ fn changes_are_sent_as_they_are_made_to_those_with_the_rights() {
     assert_eq!(status(&console.delete("a%20key", bob)), "200");
     let expiring = format!("{bob}X-TT-XT: 4102444800\r\n");
     assert_eq!(status(&console.put("b", &expiring, b"v")), "201");
-    let mut next = || {
-        loop {
-            let mut line = Vec::new();
-            while !line.ends_with(b"\n") {
-                line.extend(client.read(1));
-            }
-            // An empty line is a heartbeat.
-            if line.len() > 1 {
-                return serde_json::from_slice::<serde_json::Value>(&line).unwrap();
-            }
-        }
-    };
+    let mut next = || next_change(&mut client);
     let put = next();
     assert_eq!(put["key"], "a%20key");
     assert!(put["bytes"].as_u64().unwrap() > 1 << 20, "{put}");

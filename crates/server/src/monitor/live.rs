@@ -1,33 +1,35 @@
 //! Live: the changes of a database as they are made, and a copy of it with its progress.
 //!
-//! Both are requests of Tokyo Tyrant's protocol, over a pair of sockets within the process, after a
-//! login with the name and the password of the console's request. So the server checks the rights
-//! of that user. The response is lines of JSON, which a browser reads as they come.
+//! Both ask the server by requests of Tokyo Tyrant's protocol, over a pair of sockets within the
+//! process, after a login with the name and the password of the console's request. So the server
+//! checks the rights of that user. The response is lines of JSON, which a browser reads as they
+//! come.
 //!
 //! | path | request to the server | members of a line |
 //! |---|---|---|
-//! | `/ui/changes?db=ID` | `repl` from now on | `time`, `command`, `key`, `bytes`, `failed` |
+//! | `/ui/changes?db=ID` | whether `repl` is permitted, every second | `time`, `command`, `key`, `bytes`, `failed` |
 //! | `/ui/copy?db=ID` | `copy` into `copy-dir` | `bytes`, `of`; at the end `path` or `error` |
 //!
-//! Memory of a response: [`BODY_BYTES_MAX`] of a change, whose rest is passed over here. The sender
-//! of the update log has a change as a whole, twice, as for each replica.
+//! Changes are read from the files of the update log, from its end on. A response takes
+//! [`BODY_BYTES_MAX`] of memory, however long a change is.
 
 use super::exchange::{Incoming, end_record_headers};
 use super::turns::Turn;
 use crate::ClientPaths;
+use crate::server::Handle;
 use crate::shared::Shared;
-use crate::update_log::now_us;
+use crate::update_log::{Excerpt, Excerpts, now_us};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value as Json, json};
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use wire::Described;
 use wire::binary::{Function, Request, StringsBuffer, encode};
 use wire::http::{BasicCredentials, Head, Status, encode as percent_encoded, reply};
-use wire::update_log::{ENTRY_HEADER_BYTES, Message, Operation};
-use wire::{Described, Parse};
+use wire::update_log::Operation;
 
 /// Bytes of a change that are read, which have its key.
 const BODY_BYTES_MAX: usize = 128 << 10;
@@ -38,12 +40,15 @@ const KEY_BYTES_MAX: usize = 1024;
 /// Time between two lines of progress.
 const PROGRESS: Duration = Duration::from_millis(500);
 
-/// Longest silence of the server, which sends a heartbeat every second.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Longest wait for a reply of the server.
+const REPLY_MAX: Duration = Duration::from_secs(30);
 
-/// Id in the request. It belongs to no server, so no log entries are left out, and no old files are
-/// kept for it.
-const SERVER_ID: u32 = 0x7fff_ffff;
+/// Time between two looks for changes. A wait within the log would keep the database open for that
+/// long when the server stops.
+const CHANGES_PAUSE: Duration = Duration::from_millis(100);
+
+/// Time between two checks that the client is there, and that its user may have the changes.
+const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// Reason for which a request gets another response than lines.
 pub(super) enum Failure {
@@ -64,9 +69,8 @@ impl From<io::Error> for Failure {
 }
 
 /// Subject of a request.
-#[derive(Clone, Debug)]
 pub(super) enum Wanted {
-    Changes,
+    Changes(Handle, Excerpts),
     /// A copy under this name, which the server is asked for, to this path.
     Copy {
         name: Vec<u8>,
@@ -76,11 +80,13 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    /// Returns a request for the changes of a server, or why there are none.
-    pub(super) fn changes(shared: &Shared) -> Result<Self, Failure> {
+    /// Returns a request for the changes of a server from now on, or why there are none.
+    pub(super) fn changes(handle: &Handle, shared: &Shared) -> Result<Self, Failure> {
         let text = "the server has no update log, whose entries these are: set update-log";
         let log = shared.served.update_log.as_ref();
-        log.map(|_| Self::Changes).ok_or(Failure::refused(Status::NotImplemented, text))
+        let log = log.ok_or(Failure::refused(Status::NotImplemented, text))?;
+        let excerpts = Excerpts::from_end(log, BODY_BYTES_MAX).map_err(io::Error::other)?;
+        Ok(Self::Changes(handle.clone(), excerpts))
     }
 
     /// Returns a request for a copy of a database, or why there is none.
@@ -114,13 +120,13 @@ impl Wanted {
 
 /// Sends what is asked for over `server`, which is a connection to the database.
 pub(super) fn respond(
-    wanted: &Wanted,
+    wanted: Wanted,
     incoming: &Incoming<'_>,
     server: UnixStream,
     has_users: bool,
     turn: &Turn<'_>,
 ) -> Result<(), Failure> {
-    server.set_read_timeout(Some(SILENCE_MAX))?;
+    server.set_read_timeout(Some(REPLY_MAX))?;
     server.set_write_timeout(Some(super::MONITOR_EXCHANGE_MAX))?;
     incoming.socket.set_write_timeout(Some(super::MONITOR_EXCHANGE_MAX))?;
     let session = Session { server, turn };
@@ -128,8 +134,8 @@ pub(super) fn respond(
         session.log_in(&incoming.head)?;
     }
     match wanted {
-        Wanted::Changes => session.changes(),
-        Wanted::Copy { name, path, database_bytes } => session.copy(name, path, *database_bytes),
+        Wanted::Changes(handle, excerpts) => session.changes(&handle, excerpts),
+        Wanted::Copy { name, path, database_bytes } => session.copy(&name, &path, database_bytes),
     }
 }
 
@@ -195,52 +201,45 @@ impl Session<'_> {
         self.turn.write(format!("{line}\n").as_bytes())
     }
 
-    /// Sends the changes from now on, until the client leaves.
-    fn changes(&self) -> Result<(), Failure> {
-        let timestamp_us = now_us();
-        // Replication itself has no reply for the reason.
-        let from = timestamp_us.to_string();
+    /// Returns whether the user may have the changes. Replication has no reply for the reason.
+    fn is_admitted(&self) -> Result<bool, Failure> {
+        let from = now_us().to_string();
         let admission = [wire::replication::ADMISSION, from.as_bytes()];
         self.call(Function::Replication, &admission)?;
-        if !matches!(self.receive::<5>()?, [0, ..]) {
+        Ok(matches!(self.receive::<5>()?, [0, ..]))
+    }
+
+    /// Sends changes until the client leaves, its user may not have them any more, or the server
+    /// ends.
+    fn changes(&self, handle: &Handle, mut excerpts: Excerpts) -> Result<(), Failure> {
+        if !self.is_admitted()? {
             let text = format!("the server does not send its changes: {}", self.reason()?);
             return Err(Failure::refused(Status::Forbidden, text));
         }
-        self.send(&Request::Replicate { timestamp_us, server_id: SERVER_ID })?;
-        match self.receive::<4>() {
-            Ok(_) => {}
-            Err(error) if has_ended(&error) => {
-                let text = "the server does not send its changes: its log has the reason";
-                return Err(Failure::refused(Status::ServiceUnavailable, text));
-            }
-            Err(error) => return Err(error.into()),
-        }
         self.begin()?;
         self.turn.goes_on();
-        loop {
-            let [magic] = self.receive()?;
-            if magic == wire::update_log::NO_OPERATION {
+        let end = |shared: &Shared| shared.served.update_log.as_ref().map(|log| log.end());
+        let mut checked = Instant::now();
+        while let Some(end) = handle.with_shared(end).flatten() {
+            while let Some(excerpt) = excerpts.next(end).map_err(io::Error::other)? {
+                for line in lines(&excerpt) {
+                    self.line(&line)?;
+                }
+                if checked.elapsed() >= HEARTBEAT {
+                    break;
+                }
+            }
+            if checked.elapsed() >= HEARTBEAT {
+                if !self.is_admitted()? {
+                    break;
+                }
                 // An empty line tells that there is nothing, and finds out a client that has left.
                 self.turn.write(b"\n")?;
-                continue;
+                checked = Instant::now();
             }
-            let mut bytes = vec![magic];
-            bytes.extend_from_slice(&self.receive::<{ ENTRY_HEADER_BYTES - 1 }>()?);
-            let length = match Message::parse(&bytes) {
-                Parse::Complete(_, length) | Parse::Incomplete(length) => length,
-                Parse::Invalid(_) => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
-            };
-            let body_bytes = length - ENTRY_HEADER_BYTES;
-            let kept = body_bytes.min(BODY_BYTES_MAX);
-            bytes.resize(ENTRY_HEADER_BYTES + kept, 0);
-            (&self.server).read_exact(&mut bytes[ENTRY_HEADER_BYTES..])?;
-            let mut rest = (&self.server).take((body_bytes - kept) as u64);
-            io::copy(&mut rest, &mut io::sink())?;
-            let [_, time @ .., _, _, _, _, _, _, _, _] = *bytes.first_chunk().unwrap_or(&[0; 17]);
-            let line =
-                described(u64::from_be_bytes(time), &bytes[ENTRY_HEADER_BYTES..], body_bytes);
-            self.line(&line)?;
+            std::thread::sleep(CHANGES_PAUSE);
         }
+        Ok(())
     }
 
     /// Has the server copy its database, and sends how far that is.
@@ -285,11 +284,28 @@ impl Session<'_> {
     }
 }
 
+/// Returns the lines of an entry: one for each change of a transaction, if it is not cut.
+fn lines(excerpt: &Excerpt<'_>) -> Vec<Json> {
+    let &Excerpt { timestamp_us, body, body_bytes } = excerpt;
+    let is_whole = body.len() == body_bytes;
+    let operation = is_whole.then(|| Operation::parse(body).ok()).flatten();
+    match operation.as_ref().and_then(Operation::parts) {
+        Some(parts) => parts
+            .iter()
+            .map(|part| described(timestamp_us, Operation::parse(part).ok(), part, part.len()))
+            .collect(),
+        None => vec![described(timestamp_us, operation, body, body_bytes)],
+    }
+}
+
 /// Returns a change as an object, of whose body the beginning is given.
-fn described(time_us: u64, body: &[u8], body_bytes: usize) -> Json {
-    let operation = (body.len() == body_bytes).then(|| Operation::parse(body).ok()).flatten();
+fn described(
+    time_us: u64,
+    operation: Option<Operation<'_>>,
+    body: &[u8],
+    body_bytes: usize,
+) -> Json {
     let (command, key) = match &operation {
-        Some(operation) if operation.parts().is_some() => ("transaction".into(), None),
         Some(Operation { request: Request::Misc { function, arguments, .. }, .. }) => {
             let key = has_key(*function).then(|| arguments.iter().next()).flatten();
             (String::from_utf8_lossy(function.name()), key)
@@ -353,7 +369,10 @@ mod tests {
         let of = |request: Request<'_>, cut: usize| {
             let mut body = Vec::new();
             Operation { request, succeeded: true }.encode(&mut body).expect("a body");
-            let line = described(1_500_000, &body[..body.len() - cut], body.len());
+            let (body_bytes, cut) = (body.len(), body.len() - cut);
+            let excerpt = Excerpt { timestamp_us: 1_500_000, body: &body[..cut], body_bytes };
+            let found = lines(&excerpt);
+            let line = &found[0];
             (line["command"].clone(), line["key"].clone(), line["time"].clone())
         };
         let put = |value| Request::Put { key: b"a b", value };
@@ -373,5 +392,32 @@ mod tests {
         assert_eq!(misc(Function::SetIndex, &[b"c", b"1"]), (json!("setindex"), Json::Null));
         let unknown = misc(Function::Unknown(b"new"), &[b"c"]);
         assert_eq!(unknown, (json!("new"), Json::Null));
+    }
+
+    #[test]
+    fn a_transaction_is_its_changes_unless_it_is_cut() {
+        let part = |key| {
+            let mut part = Vec::new();
+            let operation = Operation { request: Request::Out { key }, succeeded: true };
+            operation.encode(&mut part).expect("a part");
+            part
+        };
+        let mut strings = StringsBuffer::default();
+        for key in [b"a", b"b"] {
+            strings.push(&part(key)).expect("a short one");
+        }
+        let (function, arguments) = (Function::Unknown(b"transaction"), strings.strings());
+        let request = Request::Misc { function, options: 0, arguments };
+        let mut body = Vec::new();
+        Operation { request, succeeded: true }.encode(&mut body).expect("a body");
+        let of = |bytes: usize| {
+            let body_bytes = body.len();
+            let found = lines(&Excerpt { timestamp_us: 1, body: &body[..bytes], body_bytes });
+            found.iter().map(|line| (line["command"].clone(), line["key"].clone())).collect()
+        };
+        let changes: Vec<_> = of(body.len());
+        assert_eq!(changes, [(json!("out"), json!("a")), (json!("out"), json!("b"))]);
+        let cut: Vec<_> = of(body.len() - 1);
+        assert_eq!(cut, [(json!("change"), Json::Null)]);
     }
 }

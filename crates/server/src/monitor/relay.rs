@@ -205,7 +205,7 @@ pub(super) fn answer(state: &State, incoming: &Incoming<'_>) -> io::Result<Answe
             foreign.or_else(|| client.refusal(shared).map(|text| (Status::Forbidden, text)))
         });
         let wanted = match resource {
-            Resource::Changes => handle.with_shared(Wanted::changes),
+            Resource::Changes => handle.with_shared(|shared| Wanted::changes(handle, shared)),
             Resource::Copy => handle.with_shared(Wanted::copy),
             _ => None,
         };
@@ -232,7 +232,7 @@ pub(super) fn answer(state: &State, incoming: &Incoming<'_>) -> io::Result<Answe
             return request.relay(incoming, server, &turn).map(|()| Answered::Sent);
         }
         Some((server, Some(Ok((wanted, has_users))))) => {
-            match live::respond(&wanted, incoming, server, has_users, &turn) {
+            match live::respond(wanted, incoming, server, has_users, &turn) {
                 Ok(()) => return Ok(Answered::Sent),
                 Err(failure) => failure,
             }

@@ -15,6 +15,7 @@
 
 mod change_guard;
 mod error;
+mod excerpts;
 mod failure;
 mod files;
 pub(crate) mod identity;
@@ -38,6 +39,7 @@ pub use reader::Reader;
 pub use retention::Retention;
 
 pub(crate) use change_guard::{ChangeGuard, KeyLockGuard};
+pub(crate) use excerpts::{Excerpt, Excerpts};
 pub(crate) use intent_log::{Subject, Unfinished};
 pub(crate) use key_locks::{KeyPartitioning, Scope, is_relative};
 pub(crate) use resumption::name_of;

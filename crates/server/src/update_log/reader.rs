@@ -233,7 +233,7 @@ impl Reader {
     }
 }
 
-fn open(folder: &Path, number: u64) -> Result<File> {
+pub(super) fn open(folder: &Path, number: u64) -> Result<File> {
     let path = path(folder, number);
     open_file(&path).map_err(|source| Error::Io { operation: "open", path, source })
 }

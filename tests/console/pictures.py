@@ -16,7 +16,9 @@ from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 
 import terminal
-from console_test import PROGRAM, SCREENSHOTS, SHOWN_MS_MAX, Server, card, http, launch, open_page
+from console_test import (
+    DRAWN, PROGRAM, SCREENSHOTS, SHOWN_MS_MAX, Server, card, http, launch, open_page,
+)
 
 # Largest picture, in bytes, and its colours.
 BYTES_MAX = 100_000
@@ -104,7 +106,7 @@ def take(browser, server):
     small, _, _ = open_page(browser, server, "narrow", "dark")
     for one in (page, small):
         one.get_by_role("button", name="sessions.tcb").click()
-        expect(card(one, "Requests").locator("polyline").first).to_be_attached(timeout=SHOWN_MS_MAX)
+        expect(card(one, "Requests").locator(DRAWN).first).to_be_attached(timeout=SHOWN_MS_MAX)
     time.sleep(LOAD_SECONDS)
     save(page, "console-dashboard")
     save(small, "console-dark")

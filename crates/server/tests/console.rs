@@ -37,7 +37,7 @@ fn every_file_that_the_page_names_is_served() {
         }
         next += 1;
     }
-    assert_eq!(known.len(), 11, "{known:?}");
+    assert_eq!(known.len(), 9, "{known:?}");
 }
 
 #[test]

@@ -20,17 +20,15 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Names, media types and contents of the files. The first one is the page.
-const FILES: [(&[u8], &str, &[u8]); 11] = [
+const FILES: [(&[u8], &str, &[u8]); 9] = [
     (b"", HTML, include_bytes!("console/index.html")),
     (b"style.css", "text/css; charset=utf-8", include_bytes!("console/style.css")),
     (b"icon.svg", "image/svg+xml", include_bytes!("console/icon.svg")),
     (b"main.js", SCRIPT, include_bytes!("console/main.js")),
     (b"actions.js", SCRIPT, include_bytes!("console/actions.js")),
     (b"changes.js", SCRIPT, include_bytes!("console/changes.js")),
-    (b"cards.js", SCRIPT, include_bytes!("console/cards.js")),
     (b"records.js", SCRIPT, include_bytes!("console/records.js")),
     (b"server.js", SCRIPT, include_bytes!("console/server.js")),
-    (b"values.js", SCRIPT, include_bytes!("console/values.js")),
     (b"view.js", SCRIPT, include_bytes!("console/view.js")),
 ];
 

@@ -1,7 +1,7 @@
 // Actions: functions of the server that an administrator calls.
 
 import { ask, call, decoded, lines } from "./server.js";
-import { button, byId, bytes as size, count, dialog, element, fail } from "./view.js";
+import { button, byId, bytes as size, count, dialog, element } from "./view.js";
 
 // Title, meaning, function, and the question before it, if there is one.
 const ACTIONS = [
@@ -21,8 +21,6 @@ let timer;
 export function show(chosen) {
   const isNew = db?.id !== chosen.id;
   db = chosen;
-  byId("acts").hidden = Boolean(db.refused);
-  fail(db.refused && `Actions are not possible here: ${db.refused}.`);
   if (!isNew) return;
   clearTimeout(timer);
   byId("result").hidden = true;

@@ -18,10 +18,8 @@ let rows = [];
 export function show(chosen) {
   if (db?.id !== chosen.id) rows = [];
   db = chosen;
-  byId("changes-list").hidden = Boolean(db.refused);
-  fail(db.refused && `The changes of this database are not shown: ${db.refused}.`);
   hide();
-  if (!db.refused) follow();
+  follow();
 }
 
 // Ends the stream, so that the server sends no more.

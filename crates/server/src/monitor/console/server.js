@@ -45,18 +45,6 @@ export async function lines(response, each) {
   }
 }
 
-// Ends the session: the browser keeps this name in place of the user's. Throws an error if it does
-// not, so that the page shows no logout that has not happened.
-export function logOut() {
-  return new Promise((resolve, reject) => {
-    const request = new XMLHttpRequest();
-    request.open("GET", "logout", true, "logout", "-");
-    request.onloadend = () => (request.status === 200 ? resolve()
-      : reject(new Error("You are still logged in: the server does not reply. Try again.")));
-    request.send();
-  });
-}
-
 // Calls a function with arguments, which are texts or bytes. Returns the texts of its result.
 export async function call(db, name, values) {
   const body = values.map((value, number) => `a${number}=${encoded(value)}`).join("&");

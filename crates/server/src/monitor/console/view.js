@@ -72,8 +72,10 @@ export class Chart {
       class: "chart", viewBox: "0 0 300 44", preserveAspectRatio: "none", role: "img",
       "aria-label": `${label}, the past hour`,
     });
-    this.node.append(drawn("line", { class: "base", x1: 0, x2: 300, y1: 43.5, y2: 43.5 }));
-    this.groups = Array.from({ length: lines }, () => this.node.appendChild(drawn("g", {})));
+    this.node.append(drawn("path", { class: "base", d: "M0 43.5h300" }));
+    this.lines = Array.from({ length: lines }, (_, line) => (
+      this.node.appendChild(drawn("path", { class: `k${line}` }))
+    ));
   }
 
   // Draws lines of values from 0 to 1 of `max`, or of the largest one. A missing value is a gap,
@@ -82,21 +84,17 @@ export class Chart {
   draw(lines, moments, max) {
     const largest = max ?? Math.max(...lines.flat().filter((value) => value != null), 0);
     lines.forEach((values, line) => {
-      const parts = [[]];
-      values.forEach((value, index) => {
-        if (value == null) {
-          parts.push([]);
-          return;
-        }
+      let isGap = true;
+      const steps = values.map((value, index) => {
+        const wasGap = isGap;
+        isGap = value == null;
+        if (isGap) return "";
         const x = 300 * (1 - (values.length - 1 - index) / Math.max(moments - 1, 1));
         const y = 42 - (largest > 0 ? 39 * Math.min(value / largest, 1) : 0);
-        parts.at(-1).push(`${x.toFixed(1)},${y.toFixed(1)}`);
+        // A value between two gaps is a dot.
+        return `${wasGap ? "M" : "L"}${x.toFixed(1)} ${y.toFixed(1)}${wasGap ? "h0" : ""}`;
       });
-      const drawnParts = parts.filter((part) => part.length > 0).map((part) => {
-        const points = part.length > 1 ? part : [part[0], part[0]];
-        return drawn("polyline", { class: `k${line}`, points: points.join(" ") });
-      });
-      this.groups[line].replaceChildren(...drawnParts);
+      this.lines[line].setAttribute("d", steps.join(""));
     });
   }
 }

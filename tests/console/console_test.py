@@ -618,48 +618,39 @@ def log_out(browser, server):
     print("logout: ok")
 
 
-MANY_KEYS = 100_000
+MANY_KEYS = 1_000_000
 
-# Time over which the processor time of a dashboard is taken, in seconds.
+# Time over which the processor time of a server is taken, in seconds.
 IDLE_SECONDS = 15
 
 
 def browse_many(browser):
-    """A page of many keys has few rows. Prints what a dashboard costs the server."""
-    server = Server(("many.tcb",), slow_seconds=1000)
+    """A page of many keys has few rows."""
+    lines, name = FOLDER / "many.tsv", "many.tcb"
+    lines.write_bytes(b"".join(b"key:%07d\t1\n" % key for key in range(MANY_KEYS)))
+    subprocess.run([PROGRAM, "import", lines, "--into", FOLDER / name], check=True)
+    server = Server((name,), slow_seconds=1000)
     server.start()
     try:
-        with socket.create_connection(("127.0.0.1", server.ports[0])) as connection:
-            for start in range(0, MANY_KEYS, 10_000):
-                keys = range(start, start + 10_000)
-                lines = (b"set key:%07d 0 0 1 noreply\r\n1\r\n" % key for key in keys)
-                connection.sendall(b"".join(lines))
-            connection.sendall(b"get key:%07d\r\n" % (MANY_KEYS - 1))
-            assert connection.recv(100).startswith(b"VALUE"), "not all keys are stored"
         page, complaints, _ = open_page(browser, server, "wide", "light", "#records")
         keys = page.locator("#keys li")
         expect(keys).to_have_count(100, timeout=SHOWN_MS_MAX)
         paint = page.evaluate(
             "performance.getEntriesByName('first-contentful-paint')[0].startTime"
         )
-        page.get_by_label("that begin with").fill("key:005")
+        page.get_by_label("that begin with").fill("key:05")
         page.get_by_role("button", name="Show", exact=True).click()
-        expect(keys.first).to_have_text("key:0050000")
+        expect(keys.first).to_have_text("key:0500000")
         page.get_by_role("button", name="Next page").click()
-        expect(keys.first).to_have_text("key:0050100")
+        expect(keys.first).to_have_text("key:0500100")
         assert page.locator("tr, li").count() <= 500, "too many rows"
         page.get_by_role("link", name="Dashboard").click()
         records = card(page, "Records").locator(".figure")
-        expect(records).to_have_text("100 k ", timeout=SHOWN_MS_MAX)
+        expect(records).to_have_text("1.00 M ", timeout=SHOWN_MS_MAX)
         assert page.locator("tr, li").count() <= 500, "too many rows"
-        with_page = processor_share(server)
         assert not complaints, complaints
         page.context.close()
-        alone = processor_share(server)
-        print(
-            f"{MANY_KEYS} keys: first paint after {paint:.0f} ms; a dashboard takes"
-            f" {with_page - alone:.2%} of a core of the server, which takes {alone:.2%} without"
-        )
+        print(f"{MANY_KEYS} keys: ok, first paint after {paint:.0f} ms")
     finally:
         server.stop()
 

@@ -7,8 +7,9 @@ use std::fs;
 use std::process::Command;
 
 /// Looks at the console over live servers, at two widths and in two colours. Leaves screenshots in
-/// the target folder. With `pictures` it takes those of the documentation instead.
-pub(crate) fn run_all(profile: Profile, pictures: bool) -> Result<()> {
+/// the target folder. With `pictures` it takes those of the documentation instead, and with `cost`
+/// it prints the processor time of a dashboard.
+pub(crate) fn run_all(profile: Profile, pictures: bool, cost: bool) -> Result<()> {
     requirements::install_programs()?;
     let python = requirements::browser()?;
     let program = std::path::absolute(build(profile)?.join("tyrant"))?;
@@ -21,6 +22,7 @@ pub(crate) fn run_all(profile: Profile, pictures: bool) -> Result<()> {
     let script = workspace().join("tests/console").join(script);
     let mut command = Command::new(python);
     command.arg(script).arg(program).arg(databases.path()).arg(&folder);
+    command.args(cost.then_some("cost"));
     run(command.env("PYTHONDONTWRITEBYTECODE", "1"))?;
     println!("the pictures are in {}", folder.display());
     Ok(())

@@ -231,6 +231,9 @@ enum Command {
         /// Take the pictures of the documentation.
         #[arg(long)]
         pictures: bool,
+        /// Print the processor time that a dashboard costs an idle server.
+        #[arg(long, conflicts_with = "pictures")]
+        cost: bool,
     },
     /// Build the Python package, install it for each Python of the machine, and run its tests.
     Python {
@@ -372,7 +375,9 @@ fn run(command: Command) -> Result<()> {
         Command::TlsScan(build) => tls_scan::run_all(build.profile()),
         Command::Webdav(build) => webdav::run_all(build.profile()),
         Command::Metrics(build) => metrics::run_all(build.profile()),
-        Command::Console { build, pictures } => console::run_all(build.profile(), pictures),
+        Command::Console { build, pictures, cost } => {
+            console::run_all(build.profile(), pictures, cost)
+        }
         Command::Python { interleavings: Some(count), .. } => python::interleave(0, count),
         Command::Python { build, .. } => python::run_all(build.profile()),
         Command::FirstMinute => first_minute::run_all(),

@@ -188,7 +188,9 @@ impl TreeEngine {
         let first = self.log.active_number();
         let victims = self.victims(first, everything);
         let mut needed = BTreeSet::new();
+        let mut passed_bytes = 0;
         self.log.write_checkpoint(|block| {
+            passed_bytes = self.passed_bytes.load(Ordering::Relaxed);
             let mut lines = Vec::new();
             self.scan_leaves(&mut |leaf, state, lower| {
                 self.join(leaf, state, lower)?;
@@ -211,7 +213,7 @@ impl TreeEngine {
             })?;
             block(&pack(&mut lines)).map(drop)
         })?;
-        self.replayed_bytes.store(0, Ordering::Relaxed);
+        self.note_checkpoint(passed_bytes);
         self.cache.forget_gone();
         let list_bytes = list_bytes(&self.directory.read());
         self.list_bytes.store(list_bytes, Ordering::Relaxed);
@@ -384,6 +386,18 @@ impl TreeEngine {
     /// Returns the bytes that an opening would read to replay the log.
     pub(super) fn replay_bytes(&self) -> u64 {
         self.log.since_checkpoint() + self.replayed_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes of the changes that an opening would replay.
+    pub(super) fn redo_bytes(&self) -> u64 {
+        self.replay_bytes().saturating_sub(self.passed_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Notes that a checkpoint is on the disk. `passed_bytes` had been counted when it began: its
+    /// own pages are after that.
+    pub(super) fn note_checkpoint(&self, passed_bytes: u64) {
+        self.replayed_bytes.store(0, Ordering::Relaxed);
+        self.passed_bytes.fetch_sub(passed_bytes, Ordering::Relaxed);
     }
 }
 

@@ -378,6 +378,7 @@ impl TreeEngine {
             segment.add_live(total);
         }
         self.pages_written.fetch_add(1, Ordering::Relaxed);
+        self.passed_bytes.fetch_add(total as u64, Ordering::Relaxed);
         Ok(Home { location: appended.location, total: total as u32 })
     }
 

@@ -124,8 +124,10 @@ struct TreeEngine {
     /// Lower bound of the time at which a record expires next, in milliseconds since the Unix
     /// epoch.
     next_expiry_ms: AtomicU64,
-    /// Bytes of redo that the opening replayed, until the next checkpoint.
+    /// Bytes that the opening replayed, until the next checkpoint.
     replayed_bytes: AtomicU64,
+    /// Bytes among those of a replay that are not redo: pages, and changes before the last clear.
+    passed_bytes: AtomicU64,
     /// Held by walks through all leaves during which none may be joined or cleared.
     structure: Mutex<()>,
     /// Whether there are background threads.
@@ -429,8 +431,7 @@ impl TreeEngine {
             stats.push(("page_bytes", self.cap.bytes().to_string()));
         }
         stats.extend(self.expired.report());
-        // Pages that were written since the checkpoint count twice, so dead space may be more.
-        stats.extend(self.log.report(self.replay_bytes()));
+        stats.extend(self.log.report(self.redo_bytes()));
         stats
     }
 }

@@ -78,11 +78,13 @@ fn recover(
     }
     let lines = load(&mut recovery, order, path)?;
     let mut redo = Vec::new();
-    let mut replayed_bytes = 0;
+    let (mut replayed_bytes, mut passed_bytes) = (0, 0);
     recovery.replay(&mut |_, _, location, record| {
         replayed_bytes += record.total as u64;
-        if record.kind == Kind::Put {
-            redo.push(location);
+        match record.kind {
+            Kind::Put => redo.push(location),
+            Kind::Page => passed_bytes += record.total as u64,
+            _ => {}
         }
         Ok(())
     })?;
@@ -94,6 +96,9 @@ fn recover(
     }
     let is_new = recovery.segments.iter().next().is_none();
     let log = recovery.finish()?;
+    // Without a checkpoint at its end, a log counts its last segment as appended since. That is
+    // among what was replayed.
+    passed_bytes += log.since_checkpoint();
     let records = lines.iter().map(|line| u64::from(line.records)).sum();
     let next_id = lines.iter().map(|line| line.id).max().unwrap_or(0).saturating_add(1);
     let next_expiry_ms = lines.iter().map(|line| line.expires_at_ms).min().unwrap_or(NEVER_MS);
@@ -120,6 +125,7 @@ fn recover(
         next_id: AtomicU64::new(next_id),
         next_expiry_ms: AtomicU64::new(next_expiry_ms),
         replayed_bytes: AtomicU64::new(replayed_bytes),
+        passed_bytes: AtomicU64::new(passed_bytes),
         structure: Mutex::default(),
         is_maintained: AtomicBool::new(false),
         is_scratch: AtomicBool::new(false),

@@ -29,12 +29,14 @@ impl TreeEngine {
         let first = {
             let leaves = self.lock_all();
             let first = self.log.clear()?;
+            // No change is appended while all leaves are locked.
+            self.replayed_bytes.store(0, Ordering::Relaxed);
+            self.passed_bytes.store(self.replay_bytes(), Ordering::Relaxed);
             let id = self.next_id.fetch_add(1, Ordering::Relaxed);
             self.reset(leaves, State::fresh(id, Page::default(), NEVER_MS));
             first
         };
         self.cache.forget_gone();
-        self.replayed_bytes.store(0, Ordering::Relaxed);
         self.log.remove_before(first)
     }
 
@@ -57,7 +59,9 @@ impl TreeEngine {
         self.log.seal()?;
         let first = self.log.active_number();
         let mut replacement = None;
+        let mut passed_bytes = 0;
         let written = self.log.write_checkpoint(|block| {
+            passed_bytes = self.passed_bytes.load(Ordering::Relaxed);
             let (leaves, state) = replacement.insert((self.lock_all(), self.page_of(batch)?));
             debug_assert!(!leaves.is_empty());
             let line = Line {
@@ -88,7 +92,7 @@ impl TreeEngine {
         drop(segments);
         self.reset(leaves, state);
         self.cache.forget_gone();
-        self.replayed_bytes.store(0, Ordering::Relaxed);
+        self.note_checkpoint(passed_bytes);
         self.log.remove_segments(&|segment| segment.number < first)
     }
 

@@ -434,3 +434,44 @@ fn writers_scans_checkpoints_and_clearing_go_on_side_by_side() {
     database.for_each(count).unwrap();
     assert_eq!(met, left);
 }
+
+#[test]
+fn dead_bytes_are_at_most_those_that_an_optimization_gives_back() {
+    const RECORDS: u64 = 5_000;
+    let storage = FaultyStorage::new();
+    let mut options = Options::default();
+    options.segment_bytes = Some(256 << 10);
+    options.cache_bytes = Some(200 << 10);
+    let dead_of = |database: &Database| (stat(database, "dead_bytes"), stat(database, "log_bytes"));
+    let check = |database: &Database, moment: &str| {
+        let (dead, log) = dead_of(database);
+        assert!(dead > 10 << 10, "{moment}: {dead} of {log}");
+        database.optimize().unwrap();
+        // The header of each segment, of 64 bytes, counts as dead.
+        let given_back = log + 64 * stat(database, "segments") - stat(database, "log_bytes");
+        assert!(dead <= given_back, "{moment}: {dead} of {log}, {given_back} were given back");
+    };
+    let overwrite_some = |database: &Database| {
+        // Less than the share of dead bytes that a checkpoint leaves.
+        for number in 0..RECORDS / 20 {
+            database.put(&key(number), &[number as u8; 100]).unwrap();
+        }
+    };
+    let (engine, database) = open(&storage, &options);
+    for moment in ["after a checkpoint", "after an opening"] {
+        fill(&database, RECORDS);
+        engine.checkpoint().unwrap();
+        overwrite_some(&database);
+        engine.checkpoint().unwrap();
+        if moment == "after a checkpoint" {
+            check(&database, moment);
+        }
+    }
+    let (_engine, database) = open(&storage.kill(), &options);
+    check(&database, "after an opening");
+    // The changes before are no longer needed. Pages that leave the memory are written again.
+    fill(&database, 4 * RECORDS);
+    database.clear().unwrap();
+    fill(&database, RECORDS);
+    check(&database, "after a clear");
+}

@@ -24,6 +24,8 @@ pub(crate) fn run_all(profile: Profile, pictures: bool, cost: bool) -> Result<()
     command.arg(script).arg(program).arg(databases.path()).arg(&folder);
     command.args(cost.then_some("cost"));
     run(command.env("PYTHONDONTWRITEBYTECODE", "1"))?;
-    println!("the pictures are in {}", folder.display());
+    if !cost {
+        println!("the pictures are in {}", folder.display());
+    }
     Ok(())
 }

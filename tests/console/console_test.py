@@ -391,6 +391,30 @@ def show_stored_pages(browser, server):
     print("stored pages are not shown: ok")
 
 
+def leave_before_the_keys(browser, server):
+    """A late reply with keys changes nothing in the view that is shown by then."""
+    page, _, _ = open_page(browser, server, "wide", "light")
+    expect(page.locator("#state")).to_have_text("ready", timeout=SHOWN_MS_MAX)
+    held = []
+    page.route("**/ui/keys?*", held.append)
+    with page.expect_request("**/ui/keys?*"):
+        page.get_by_role("link", name="Records").click()
+    failure = page.locator("#failure")
+    page.get_by_role("link", name="Changes").click()
+    expect(failure).to_contain_text("has no update log", timeout=SHOWN_MS_MAX)
+    with page.expect_response("**/ui/keys?*"):
+        held[0].continue_()
+    # The page has taken the reply by then.
+    page.wait_for_timeout(500)
+    expect(failure).to_contain_text("has no update log")
+    page.unroute("**/ui/keys?*")
+    page.get_by_role("link", name="Records").click()
+    expect(page.locator("#keys li a").first).to_be_visible(timeout=SHOWN_MS_MAX)
+    expect(failure).to_be_hidden()
+    page.context.close()
+    print("late keys: ok")
+
+
 def frame_and_post(browser, server):
     """A page of another site neither shows the console in a frame nor changes a record."""
     folder = FOLDER / "site"
@@ -775,6 +799,7 @@ def main():
             change_records(browser, server)
             show_stored_pages(browser, server)
             frame_and_post(browser, server)
+            leave_before_the_keys(browser, server)
             log_in(browser)
             draw_gaps(browser, server)
             browse_many(browser)

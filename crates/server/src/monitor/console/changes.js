@@ -35,6 +35,7 @@ async function follow() {
   draw();
   try {
     await lines(await ask("changes", { db: db.id }, { signal: own.signal }), (change) => {
+      if (change.error) throw new Error(change.error);
       rows.unshift([
         new Date(change.time * 1000).toLocaleTimeString(),
         change.command + (change.failed ? ", failed" : ""),

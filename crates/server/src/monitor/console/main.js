@@ -13,7 +13,7 @@ import {
 const FIRST_SECONDS = 60;
 const HISTORY_SECONDS = 3600;
 
-// Share of a disk, or of a memory limit, from which it is shown as full.
+// Share from which a bar is shown as full.
 const NEARLY_FULL = 0.95;
 
 // Time between two questions, in milliseconds.
@@ -22,17 +22,17 @@ const ASKED_MS = 2000;
 // Longest wait for a reply, in milliseconds.
 const REPLY_MS_MAX = 10000;
 
-// Text of a line that has no value at present.
+// Text of a missing value.
 const NONE = "–";
 
-// Views by their names. The dashboard is always kept up to date.
+// Views by their names.
 const VIEWS = { dashboard: undefined, records, changes, actions };
 
 const percentile = (kind, name) => [
   ["p50", `${kind}50`, duration], ["p99", `${kind}99`, duration], ["p99.9", `${kind}999`, duration],
 ];
 
-// Parts of the memory: a name and a figure, whose limit is another one.
+// Parts of the memory: a name and a figure; `<figure>Max` is its limit.
 const PARTS = [["index", "index"], ["cache of pages", "cache"], ["buffers", "buffers"]];
 
 const bar = ([label, part]) => [label, (f) => f[`${part}Max`] > 0 && f[part] / f[`${part}Max`]];
@@ -143,7 +143,7 @@ let database;
 // Databases by their names.
 let described = new Map();
 let timer;
-// Number of the last question to the server.
+// Number of the last question.
 let turns = 0;
 
 const valueOf = (what, now) => (typeof what === "function" ? what(now) : what);
@@ -232,7 +232,7 @@ function choose(name) {
   update();
 }
 
-// Asks for the databases, and shows the view.
+// Asks for the databases.
 async function describe() {
   const list = await (await ask("databases", {})).json();
   described = new Map(list.map((db) => [db.name, db]));
@@ -278,7 +278,7 @@ function showSlow(requests) {
   ]), "None since the start.");
 }
 
-// Adds the last numbers of the server to those that are known.
+// Adds the last numbers to those that are known.
 function remember(now) {
   const isNew = now.started !== past.started || now.database !== past.database;
   const most = HISTORY_SECONDS / now.tick;
@@ -306,7 +306,7 @@ function show(now) {
   cards.forEach((showCard) => showCard(shown, past.history, moments));
 }
 
-// Asks the server, now and again. The reply to an earlier question is late.
+// Asks the server, now and again.
 async function update() {
   clearTimeout(timer);
   const turn = ++turns;
@@ -331,8 +331,7 @@ async function update() {
   timer = setTimeout(update, ASKED_MS);
 }
 
-// Ends the session: the browser keeps this name in place of the user's. If it does not, the page
-// shows no logout that has not happened.
+// Ends the session: the browser keeps this name in place of the user's.
 byId("logout").addEventListener("click", () => {
   const request = new XMLHttpRequest();
   request.open("GET", "logout", true, "logout", "-");
@@ -341,7 +340,6 @@ byId("logout").addEventListener("click", () => {
       fail("You are still logged in: the server does not reply. Try again.");
       return;
     }
-    // The page forgets what it shows.
     location.hash = "#dashboard";
     location.reload();
   };

@@ -38,6 +38,8 @@ const LEVELS_INDENTED_MAX = 20;
 
 // Database, and percent-encoded: prefix, key before the page, chosen key.
 let place = {};
+// Whether the keys of the place are shown.
+let isListed = false;
 // Number of the last request for keys and for a record; the reply to an earlier one is late.
 const turns = { keys: 0, record: 0 };
 
@@ -55,19 +57,27 @@ export function show(db, { prefix, after, key }) {
   const isOld = (...names) => before.db?.id === db.id
     && names.every((name) => before[name] === place[name]);
   if (!isOld("prefix")) byId("prefix").value = shown(decoded(prefix));
-  if (isOld("prefix", "after")) markChosen();
+  if (isListed && isOld("prefix", "after")) markChosen();
   else loadKeys();
   if (!isOld("key")) loadRecord();
 }
 
+// Passes over the reply that another view would show.
+export function hide() {
+  turns.keys += 1;
+  isListed = false;
+}
+
 async function loadKeys() {
   const turn = ++turns.keys;
+  isListed = false;
   const { db, prefix, after } = place;
   const query = { db: db.id, limit: String(KEYS_MAX), prefix: decoded(prefix) };
   if (after !== undefined) query.after = decoded(after);
   try {
     const page = await (await ask("keys", query)).json();
     if (turn !== turns.keys) return;
+    isListed = true;
     fail();
     showKeys(page);
   } catch (error) {
@@ -318,8 +328,7 @@ function tableOf(columns) {
   return element("table", "value", element("tbody", "", ...rows));
 }
 
-// Returns JSON with a line for each member, or nothing if the text is none. The parts stay as they
-// are: a number that a browser cannot hold is not rounded.
+// Returns JSON with a line for each member, or nothing if the text is none. No number is rounded.
 function indented(text) {
   if (!/^\s*[[{]/.test(text)) return undefined;
   try {

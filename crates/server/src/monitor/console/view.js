@@ -1,5 +1,4 @@
-// View: elements of the page, and numbers as people read them. All text is set as text, never as
-// HTML.
+// View: elements of the page, and numbers as people read them. No text is set as HTML.
 
 export const byId = (id) => document.getElementById(id);
 
@@ -78,9 +77,8 @@ export class Chart {
     ));
   }
 
-  // Draws lines of values from 0 to 1 of `max`, or of the largest one. A missing value is a gap,
-  // also one that is null, as in the history of the server.
-  // `moments` is how many values fill the width.
+  // Draws lines of values from 0 to 1 of `max`, or of the largest one. A missing one or null is a
+  // gap. `moments` is how many values fill the width.
   draw(lines, moments, max) {
     const largest = max ?? Math.max(...lines.flat().filter((value) => value != null), 0);
     lines.forEach((values, line) => {

@@ -18,8 +18,8 @@ pub const VERSION: &[u8] = b"1";
 pub const IDENTITY: &[u8] = b"identity";
 
 /// Argument of the function, before a time stamp in decimal, that asks whether a replica would get
-/// the log from there. The function fails with the reason if not. Older masters reply with
-/// [`VERSION`].
+/// the log from there. Without a time stamp it asks whether there is a log that the client may
+/// have. The function fails with the reason if not. Older masters reply with [`VERSION`].
 pub const ADMISSION: &[u8] = b"admission";
 
 /// Argument of the function, before a server id in decimal, that lets the master forget a replica

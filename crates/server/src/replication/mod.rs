@@ -48,6 +48,10 @@ use tls::Stream;
 use wire::limits::REPLICATION_REASON_BYTES_MAX;
 use wire::replication::{FromMaster, LogProgress};
 
+/// Reason for which a server sends no log.
+pub(crate) const NO_LOG: &str =
+    "the server has no update log: start it with --update-log DIR and --server-id N";
+
 /// Interval of the heartbeats of each end of a link.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
@@ -193,9 +197,7 @@ impl Replication {
         if replicas >= sender::REPLICAS_MAX {
             return Err(format!("{} replicas are connected: end one", sender::REPLICAS_MAX));
         }
-        self.served.update_log.as_ref().ok_or_else(|| {
-            "the server has no update log: start it with --update-log DIR and --server-id N".into()
-        })
+        self.served.update_log.as_ref().ok_or_else(|| NO_LOG.into())
     }
 
     /// Serves a replica on a thread of its own.

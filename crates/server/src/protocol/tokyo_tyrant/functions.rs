@@ -220,11 +220,14 @@ impl<'a> Call<'a> {
             (Function::Replication, [wire::replication::ROOTS]) => {
                 reply.element(context.database.partitioning().name().as_bytes());
             }
+            (Function::Replication, [wire::replication::ADMISSION]) => {
+                return permit_replica(context);
+            }
             (Function::Replication, [wire::replication::ADMISSION, from]) => {
                 return admit_replica(context, leading_number(from));
             }
             (Function::Replication, [wire::replication::FORGET, id]) => {
-                if !permits_replication(context)? {
+                if !permit_replica(context)? {
                     return Ok(false);
                 }
                 let known = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok());
@@ -293,7 +296,7 @@ fn reload(context: &mut Context<'_>, reply: &mut impl Reply) -> Result<bool, Hal
 /// 1970. Replication itself has no reply for the reason.
 fn admit_replica(context: &mut Context<'_>, from_us: i64) -> Result<bool, Halt> {
     context.wait()?;
-    if !permits_replication(context)? {
+    if !permit_replica(context)? {
         return Ok(false);
     }
     let from_us = u64::try_from(from_us).unwrap_or(0);
@@ -305,15 +308,20 @@ fn admit_replica(context: &mut Context<'_>, from_us: i64) -> Result<bool, Halt> 
     Ok(is_admitted)
 }
 
-/// Returns whether the mask admits replicas. Fails if the client lacks the right to be one.
-fn permits_replication(context: &mut Context<'_>) -> Result<bool, Halt> {
+/// Returns whether the client may have an update log, and there is one. Neither depends on the
+/// time, on other clients or on files.
+fn permit_replica(context: &mut Context<'_>) -> Result<bool, Halt> {
     let command = Command::Replicate;
     if context.masks(command, Protocol::Binary) {
         context.refuse_because(command.name(), format!("the server masks {}", command.name()));
         return Ok(false);
     }
     context.permit_command(command)?;
-    Ok(true)
+    let has_log = context.shared.served.update_log.is_some();
+    if !has_log {
+        context.fail_because(command.name(), crate::replication::NO_LOG);
+    }
+    Ok(has_log)
 }
 
 /// Returns why the last operation failed.

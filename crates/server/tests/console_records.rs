@@ -768,6 +768,60 @@ fn a_view_of_changes_reads_no_change_before_it_and_goes_on_in_the_next_file() {
     assert!(path.with_file_name("00000002.ulog").exists());
 }
 
+/// Waits until the server has checked that a view may go on.
+fn wait_for_heartbeat(client: &mut Client) {
+    assert_eq!(client.read(1), b"\n");
+}
+
+#[test]
+fn a_view_of_changes_goes_on_whatever_the_files_are_that_it_does_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = logging(1, folder.path());
+    let other = config.update_log.as_ref().unwrap().folder.join("00000009.ulog");
+    let console = Console::new(start_with(config, memory()));
+    let (_, mut client) = view_changes(&console, "");
+    // A reader of the log would fail.
+    std::fs::create_dir(other).unwrap();
+    wait_for_heartbeat(&mut client);
+    wait_for_heartbeat(&mut client);
+    assert_eq!(status(&console.put("k", "", b"v")), "201");
+    assert_eq!(next_change(&mut client)["key"], "k");
+}
+
+#[test]
+fn a_view_of_changes_that_fails_has_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = logging(1, folder.path());
+    let path = config.update_log.as_ref().unwrap().folder.join("00000001.ulog");
+    let console = Console::new(start_with(config, memory()));
+    // The server goes on to write to the file that had this name.
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, b"").unwrap();
+    let (_, mut client) = view_changes(&console, "");
+    assert_eq!(status(&console.put("k", "", b"v")), "201");
+    let last = next_change(&mut client);
+    assert!(last["error"].as_str().unwrap().contains("an incomplete entry"), "{last}");
+    assert_eq!(client.read_to_end(), b"");
+    // Before it has begun, it is refused.
+    std::fs::remove_file(&path).unwrap();
+    let (head, body) = console.ask(&format!("GET /ui/changes?db={}", console.id), "", b"");
+    assert_eq!(status(&head), "503");
+    let body = String::from_utf8(body).unwrap();
+    assert!(body.contains("the log cannot be read"), "{body}");
+}
+
+#[test]
+fn a_view_of_changes_ends_with_the_monitor() {
+    let folder = tempfile::tempdir().unwrap();
+    let console = Console::new(start_with(logging(1, folder.path()), memory()));
+    let (_, mut client) = view_changes(&console, "");
+    let Console { console, server, .. } = console;
+    drop(console);
+    let rest = client.read_to_end();
+    assert!(rest.iter().all(|byte| *byte == b'\n'), "{rest:?}");
+    drop(server);
+}
+
 #[test]
 fn changes_are_sent_as_they_are_made_to_those_with_the_rights() {
     let folder = tempfile::tempdir().unwrap();

@@ -7,18 +7,17 @@
 //!
 //! | path | request to the server | members of a line |
 //! |---|---|---|
-//! | `/ui/changes?db=ID` | whether `repl` is permitted, every second | `time`, `command`, `key`, `bytes`, `failed` |
+//! | `/ui/changes?db=ID` | whether `repl` is permitted, every second | `time`, `command`, `key`, `bytes`, `failed`; after a failure `error` |
 //! | `/ui/copy?db=ID` | `copy` into `copy-dir` | `bytes`, `of`; at the end `path` or `error` |
 //!
 //! Changes are read from the files of the update log, from its end on. A response takes
-//! [`BODY_BYTES_MAX`] of memory, however long a change is.
+//! [`BODY_BYTES_MAX`] of memory, however long a change or a transaction is.
 
 use super::exchange::{Incoming, end_record_headers};
 use super::turns::Turn;
 use crate::ClientPaths;
-use crate::server::Handle;
 use crate::shared::Shared;
-use crate::update_log::{Excerpt, Excerpts, now_us};
+use crate::update_log::{Excerpt, Excerpts, LogOffset};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value as Json, json};
 use std::borrow::Cow;
@@ -50,27 +49,36 @@ const CHANGES_PAUSE: Duration = Duration::from_millis(100);
 /// Time between two checks that the client is there, and that its user may have the changes.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Reason for which a request gets another response than lines.
+/// Reason for which a request gets another response than lines, or its lines end.
 pub(super) enum Failure {
     Refused(Status, Cow<'static, str>),
-    Io(io::Error),
+    /// The client does not take its response.
+    Client(io::Error),
+    /// The server does not reply.
+    Server(io::Error),
 }
 
 impl Failure {
     pub(super) fn refused(status: Status, text: impl Into<Cow<'static, str>>) -> Self {
         Self::Refused(status, text.into())
     }
+
+    /// Returns a failure to read the update log.
+    fn unreadable(error: crate::update_log::Error) -> Self {
+        tracing::warn!("the console cannot read the update log: {error}");
+        Self::refused(Status::ServiceUnavailable, format!("the log cannot be read: {error}"))
+    }
 }
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self::Io(error)
+        Self::Server(error)
     }
 }
 
 /// Subject of a request.
 pub(super) enum Wanted {
-    Changes(Handle, Excerpts),
+    Changes(Excerpts),
     /// A copy under this name, which the server is asked for, to this path.
     Copy {
         name: Vec<u8>,
@@ -81,12 +89,11 @@ pub(super) enum Wanted {
 
 impl Wanted {
     /// Returns a request for the changes of a server from now on, or why there are none.
-    pub(super) fn changes(handle: &Handle, shared: &Shared) -> Result<Self, Failure> {
+    pub(super) fn changes(shared: &Shared) -> Result<Self, Failure> {
         let text = "the server has no update log, whose entries these are: set update-log";
         let log = shared.served.update_log.as_ref();
         let log = log.ok_or(Failure::refused(Status::NotImplemented, text))?;
-        let excerpts = Excerpts::from_end(log, BODY_BYTES_MAX).map_err(io::Error::other)?;
-        Ok(Self::Changes(handle.clone(), excerpts))
+        Excerpts::from_end(log, BODY_BYTES_MAX).map(Self::Changes).map_err(Failure::unreadable)
     }
 
     /// Returns a request for a copy of a database, or why there is none.
@@ -118,9 +125,11 @@ impl Wanted {
     }
 }
 
-/// Sends what is asked for over `server`, which is a connection to the database.
+/// Sends what is asked for over `server`, which is a connection to the database. `log_end` returns
+/// the end of its update log until the server or the monitor ends.
 pub(super) fn respond(
     wanted: Wanted,
+    log_end: &dyn Fn() -> Option<LogOffset>,
     incoming: &Incoming<'_>,
     server: UnixStream,
     has_users: bool,
@@ -134,7 +143,7 @@ pub(super) fn respond(
         session.log_in(&incoming.head)?;
     }
     match wanted {
-        Wanted::Changes(handle, excerpts) => session.changes(&handle, excerpts),
+        Wanted::Changes(excerpts) => session.changes(log_end, excerpts),
         Wanted::Copy { name, path, database_bytes } => session.copy(&name, &path, database_bytes),
     }
 }
@@ -181,7 +190,7 @@ impl Session<'_> {
         // After a guess that came too soon the server ends the connection. Otherwise it replies to
         // a login without a name, which does not count as a guess.
         match self.call(Function::Login, &[]).and_then(|()| Ok(self.receive::<5>()?)) {
-            Err(Failure::Io(error)) if has_ended(&error) => Err(Failure::refused(
+            Err(Failure::Server(error)) if has_ended(&error) => Err(Failure::refused(
                 Status::TooManyRequests,
                 "too many logins have failed, wait a minute",
             )),
@@ -189,63 +198,82 @@ impl Session<'_> {
         }
     }
 
-    /// Sends the head of the response.
-    fn begin(&self) -> io::Result<()> {
+    fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
+        self.turn.write(bytes).map_err(Failure::Client)
+    }
+
+    /// Sends the head of the response, and the lines that `send` sends. If it fails, the last line
+    /// has the reason.
+    fn send_lines(&self, send: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
         let mut bytes = b"HTTP/1.1 200 OK\r\n".to_vec();
         reply::header(&mut bytes, "Content-Type", "application/x-ndjson");
         end_record_headers(&mut bytes);
-        self.turn.write(&bytes)
+        self.write(&bytes)?;
+        let reason = match send() {
+            Ok(()) | Err(Failure::Client(_)) => return Ok(()),
+            Err(Failure::Refused(_, text)) => text,
+            Err(Failure::Server(error)) => no_reply(&error).into(),
+        };
+        self.line(&json!({ "error": reason }))
     }
 
-    fn line(&self, line: &Json) -> io::Result<()> {
-        self.turn.write(format!("{line}\n").as_bytes())
+    fn line(&self, line: &Json) -> Result<(), Failure> {
+        self.write(format!("{line}\n").as_bytes())
     }
 
     /// Returns whether the user may have the changes. Replication has no reply for the reason.
     fn is_admitted(&self) -> Result<bool, Failure> {
-        let from = now_us().to_string();
-        let admission = [wire::replication::ADMISSION, from.as_bytes()];
-        self.call(Function::Replication, &admission)?;
+        self.call(Function::Replication, &[wire::replication::ADMISSION])?;
         Ok(matches!(self.receive::<5>()?, [0, ..]))
+    }
+
+    /// Returns why the user may not have the changes.
+    fn not_admitted(&self) -> Result<Failure, Failure> {
+        let text = format!("the server does not send its changes: {}", self.reason()?);
+        Ok(Failure::refused(Status::Forbidden, text))
     }
 
     /// Sends changes until the client leaves, its user may not have them any more, or the server
     /// ends.
-    fn changes(&self, handle: &Handle, mut excerpts: Excerpts) -> Result<(), Failure> {
+    fn changes(
+        &self,
+        log_end: &dyn Fn() -> Option<LogOffset>,
+        mut excerpts: Excerpts,
+    ) -> Result<(), Failure> {
         if !self.is_admitted()? {
-            let text = format!("the server does not send its changes: {}", self.reason()?);
-            return Err(Failure::refused(Status::Forbidden, text));
+            return Err(self.not_admitted()?);
         }
-        self.begin()?;
         self.turn.goes_on();
-        let end = |shared: &Shared| shared.served.update_log.as_ref().map(|log| log.end());
-        let mut checked = Instant::now();
-        while let Some(end) = handle.with_shared(end).flatten() {
-            while let Some(excerpt) = excerpts.next(end).map_err(io::Error::other)? {
-                for line in lines(&excerpt) {
-                    self.line(&line)?;
+        self.send_lines(|| {
+            let mut checked = Instant::now();
+            while let Some(end) = log_end() {
+                while checked.elapsed() < HEARTBEAT
+                    && let Some(excerpt) = excerpts.next(end).map_err(Failure::unreadable)?
+                {
+                    self.line(&line(&excerpt))?;
                 }
                 if checked.elapsed() >= HEARTBEAT {
-                    break;
+                    if !self.is_admitted()? {
+                        return Err(self.not_admitted()?);
+                    }
+                    // An empty line tells that there is nothing, and finds out a client that has
+                    // left.
+                    self.write(b"\n")?;
+                    checked = Instant::now();
                 }
+                std::thread::sleep(CHANGES_PAUSE);
             }
-            if checked.elapsed() >= HEARTBEAT {
-                if !self.is_admitted()? {
-                    break;
-                }
-                // An empty line tells that there is nothing, and finds out a client that has left.
-                self.turn.write(b"\n")?;
-                checked = Instant::now();
-            }
-            std::thread::sleep(CHANGES_PAUSE);
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Has the server copy its database, and sends how far that is.
     fn copy(&self, name: &[u8], path: &Path, database_bytes: u64) -> Result<(), Failure> {
         self.send(&Request::Copy { path: name })?;
-        self.begin()?;
+        self.send_lines(|| self.send_progress(path, database_bytes))
+    }
+
+    fn send_progress(&self, path: &Path, database_bytes: u64) -> Result<(), Failure> {
         let progress = || json!({ "bytes": bytes_below(path), "of": database_bytes });
         let step = Timespec { tv_sec: 0, tv_nsec: PROGRESS.subsec_nanos().into() };
         loop {
@@ -262,7 +290,7 @@ impl Session<'_> {
             [0] => json!({ "bytes": bytes_below(path), "path": path.display().to_string() }),
             _ => json!({ "error": self.reason()? }),
         };
-        Ok(self.line(&line)?)
+        self.line(&line)
     }
 
     /// Returns why the last request failed.
@@ -284,27 +312,17 @@ impl Session<'_> {
     }
 }
 
-/// Returns the lines of an entry: one for each change of a transaction, if it is not cut.
-fn lines(excerpt: &Excerpt<'_>) -> Vec<Json> {
+/// Notes that the server does not reply. Returns that as a text.
+pub(super) fn no_reply(error: &io::Error) -> String {
+    tracing::warn!("the server does not reply to the console: {error}");
+    format!("the server does not reply: {error}")
+}
+
+/// Returns the line of a change.
+fn line(excerpt: &Excerpt<'_>) -> Json {
     let &Excerpt { timestamp_us, body, body_bytes } = excerpt;
     let is_whole = body.len() == body_bytes;
     let operation = is_whole.then(|| Operation::parse(body).ok()).flatten();
-    match operation.as_ref().and_then(Operation::parts) {
-        Some(parts) => parts
-            .iter()
-            .map(|part| described(timestamp_us, Operation::parse(part).ok(), part, part.len()))
-            .collect(),
-        None => vec![described(timestamp_us, operation, body, body_bytes)],
-    }
-}
-
-/// Returns a change as an object, of whose body the beginning is given.
-fn described(
-    time_us: u64,
-    operation: Option<Operation<'_>>,
-    body: &[u8],
-    body_bytes: usize,
-) -> Json {
     let (command, key) = match &operation {
         Some(Operation { request: Request::Misc { function, arguments, .. }, .. }) => {
             let key = has_key(*function).then(|| arguments.iter().next()).flatten();
@@ -320,7 +338,7 @@ fn described(
     });
     let failed = operation.is_some_and(|operation| !operation.succeeded);
     json!({
-        "time": time_us as f64 / 1e6, "command": command, "key": key, "bytes": body_bytes,
+        "time": timestamp_us as f64 / 1e6, "command": command, "key": key, "bytes": body_bytes,
         "failed": failed,
     })
 }
@@ -371,8 +389,7 @@ mod tests {
             Operation { request, succeeded: true }.encode(&mut body).expect("a body");
             let (body_bytes, cut) = (body.len(), body.len() - cut);
             let excerpt = Excerpt { timestamp_us: 1_500_000, body: &body[..cut], body_bytes };
-            let found = lines(&excerpt);
-            let line = &found[0];
+            let line = line(&excerpt);
             (line["command"].clone(), line["key"].clone(), line["time"].clone())
         };
         let put = |value| Request::Put { key: b"a b", value };
@@ -392,32 +409,5 @@ mod tests {
         assert_eq!(misc(Function::SetIndex, &[b"c", b"1"]), (json!("setindex"), Json::Null));
         let unknown = misc(Function::Unknown(b"new"), &[b"c"]);
         assert_eq!(unknown, (json!("new"), Json::Null));
-    }
-
-    #[test]
-    fn a_transaction_is_its_changes_unless_it_is_cut() {
-        let part = |key| {
-            let mut part = Vec::new();
-            let operation = Operation { request: Request::Out { key }, succeeded: true };
-            operation.encode(&mut part).expect("a part");
-            part
-        };
-        let mut strings = StringsBuffer::default();
-        for key in [b"a", b"b"] {
-            strings.push(&part(key)).expect("a short one");
-        }
-        let (function, arguments) = (Function::Unknown(b"transaction"), strings.strings());
-        let request = Request::Misc { function, options: 0, arguments };
-        let mut body = Vec::new();
-        Operation { request, succeeded: true }.encode(&mut body).expect("a body");
-        let of = |bytes: usize| {
-            let body_bytes = body.len();
-            let found = lines(&Excerpt { timestamp_us: 1, body: &body[..bytes], body_bytes });
-            found.iter().map(|line| (line["command"].clone(), line["key"].clone())).collect()
-        };
-        let changes: Vec<_> = of(body.len());
-        assert_eq!(changes, [(json!("out"), json!("a")), (json!("out"), json!("b"))]);
-        let cut: Vec<_> = of(body.len() - 1);
-        assert_eq!(cut, [(json!("change"), Json::Null)]);
     }
 }

@@ -24,8 +24,10 @@ use super::turns::Turn;
 use super::{MONITOR_EXCHANGE_MAX, State, figures};
 use crate::server::Handle;
 use crate::shared::Shared;
+use crate::update_log::LogOffset;
 use cabinet::Kind;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::set_tcp_user_timeout;
 use rustix::net::{AddressFamily, getpeername};
 use serde_json::json;
 use std::borrow::Cow;
@@ -194,8 +196,7 @@ pub(super) fn answer(state: &State, incoming: &Incoming<'_>) -> io::Result<Answe
     let (turn, opened) = {
         // A handle is the owner of a database for a moment.
         let servers = state.servers.read();
-        let of_id = |(name, _): &&(String, Handle)| id(name).as_bytes() == &*request.database;
-        let Some((_, handle)) = servers.iter().find(of_id) else {
+        let Some(handle) = handle_of(&servers, &request.database) else {
             return refused(Status::NotFound, "there is no database of this id");
         };
         let refusal = handle.with_shared(|shared| {
@@ -205,7 +206,7 @@ pub(super) fn answer(state: &State, incoming: &Incoming<'_>) -> io::Result<Answe
             foreign.or_else(|| client.refusal(shared).map(|text| (Status::Forbidden, text)))
         });
         let wanted = match resource {
-            Resource::Changes => handle.with_shared(|shared| Wanted::changes(handle, shared)),
+            Resource::Changes => handle.with_shared(Wanted::changes),
             Resource::Copy => handle.with_shared(Wanted::copy),
             _ => None,
         };
@@ -222,7 +223,12 @@ pub(super) fn answer(state: &State, incoming: &Incoming<'_>) -> io::Result<Answe
             return refused(Status::ServiceUnavailable, "too many requests at the same time");
         };
         let server = match refusal {
-            Some(_) => handle.connect(client.address())?,
+            Some(_) => match handle.connect(client.address()) {
+                Ok(server) => server,
+                Err(error) => {
+                    return refused(Status::ServiceUnavailable, &live::no_reply(&error));
+                }
+            },
             None => None,
         };
         (turn, server.map(|server| (server, wanted)))
@@ -232,7 +238,8 @@ pub(super) fn answer(state: &State, incoming: &Incoming<'_>) -> io::Result<Answe
             return request.relay(incoming, server, &turn).map(|()| Answered::Sent);
         }
         Some((server, Some(Ok((wanted, has_users))))) => {
-            match live::respond(wanted, incoming, server, has_users, &turn) {
+            let end = || log_end(state, &request.database);
+            match live::respond(wanted, &end, incoming, server, has_users, &turn) {
                 Ok(()) => return Ok(Answered::Sent),
                 Err(failure) => failure,
             }
@@ -243,8 +250,23 @@ pub(super) fn answer(state: &State, incoming: &Incoming<'_>) -> io::Result<Answe
     match failure {
         Failure::Refused(Status::Unauthorized, _) => Ok(Answered::Response(unauthorized())),
         Failure::Refused(status, text) => refused(status, &text),
-        Failure::Io(error) => Err(error),
+        Failure::Server(error) => refused(Status::ServiceUnavailable, &live::no_reply(&error)),
+        Failure::Client(error) => Err(error),
     }
+}
+
+/// Returns the handle of the server whose database has an id.
+fn handle_of<'a>(servers: &'a [(String, Handle)], database: &[u8]) -> Option<&'a Handle> {
+    let (_, handle) = servers.iter().find(|(name, _)| id(name).as_bytes() == database)?;
+    Some(handle)
+}
+
+/// Returns the end of a server's update log, until the server or the monitor ends.
+fn log_end(state: &State, database: &[u8]) -> Option<LogOffset> {
+    // A handle is the owner of a database for a moment.
+    let servers = state.servers.read();
+    let end = |shared: &Shared| shared.served.update_log.as_ref().map(|log| log.end());
+    handle_of(&servers, database)?.with_shared(end).flatten()
 }
 
 /// Returns the response to a request without a user.
@@ -637,9 +659,13 @@ fn has_left(client: &TcpStream, server: &UnixStream, probe: Option<&Turn<'_>>) -
     }
     if found == Found::HalfClosed
         && let Some(turn) = probe
-        && turn.write(reply::CONTINUE).is_ok()
     {
-        found = wait(client, server, PollFlags::empty(), None)?;
+        // The system of a client that is unreachable replies nothing, and ends the wait so. The
+        // socket may be of another kind than TCP, whose clients are on this machine.
+        let _ = set_tcp_user_timeout(client, MONITOR_EXCHANGE_MAX.as_millis() as u32);
+        if turn.write(reply::CONTINUE).is_ok() {
+            found = wait(client, server, PollFlags::empty(), None)?;
+        }
     }
     Ok(found != Found::Response)
 }
@@ -683,10 +709,12 @@ fn wait(
 mod tests {
     use super::super::turns::Turns;
     use super::*;
+    use rustix::net::sockopt::tcp_user_timeout;
     use std::net::{Shutdown, TcpListener};
 
-    /// Calls `act` with the client's end, the server's end and a wait for either.
-    fn wait_for(act: impl FnOnce(TcpStream, UnixStream)) -> bool {
+    /// Calls `act` with the client's end and the server's end, while either is waited for. Returns
+    /// whether the client has left, and its longest time without an acknowledgement.
+    fn wait_for(act: impl FnOnce(TcpStream, UnixStream)) -> (bool, u32) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let client = TcpStream::connect(listener.local_addr().expect("an address"));
         let (client, socket) = (client.expect("a connection"), listener.accept().expect("one").0);
@@ -695,7 +723,8 @@ mod tests {
             let waiting = scope.spawn(move || {
                 let turns = Turns::default();
                 let turn = turns.take(&socket).expect("a socket").expect("a turn");
-                has_left(&socket, &own, Some(&turn)).expect("two sockets")
+                let has_left = has_left(&socket, &own, Some(&turn)).expect("two sockets");
+                (has_left, tcp_user_timeout(&socket).expect("a socket of TCP"))
             });
             act(client, server);
             waiting.join().expect("no panic")
@@ -704,7 +733,7 @@ mod tests {
 
     #[test]
     fn a_client_that_has_only_ended_its_side_is_asked_and_waited_for() {
-        let has_left = wait_for(|mut client, mut server| {
+        let (has_left, wait_ms) = wait_for(|mut client, mut server| {
             client.shutdown(Shutdown::Write).expect("a connection");
             let mut interim = [0; reply::CONTINUE.len()];
             client.read_exact(&mut interim).expect("an interim response");
@@ -713,12 +742,14 @@ mod tests {
             assert_eq!(client.read(&mut interim).expect("the end"), 0);
         });
         assert!(!has_left);
+        // The system of a client that can no longer be reached gives no acknowledgement.
+        assert_eq!(u128::from(wait_ms), MONITOR_EXCHANGE_MAX.as_millis());
     }
 
     #[test]
     fn a_client_that_has_closed_is_not_waited_for() {
         let mut kept = None;
-        let has_left = wait_for(|client, server| {
+        let (has_left, _) = wait_for(|client, server| {
             drop(client);
             // It sends nothing, however long its request takes.
             kept = Some(server);

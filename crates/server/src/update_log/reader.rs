@@ -14,7 +14,7 @@ use wire::update_log::{ENTRY_HEADER_BYTES, Entry};
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
 
 /// Description of an entry that does not end before its file.
-const INCOMPLETE: &str = "an incomplete entry, or one whose length is damaged";
+pub(super) const INCOMPLETE: &str = "an incomplete entry, or one whose length is damaged";
 
 /// Assumed difference between the clocks of the servers in a log, in microseconds. Reading begins
 /// this much before the requested time, as in Tokyo Tyrant.

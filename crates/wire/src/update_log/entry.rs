@@ -31,6 +31,12 @@ impl<'a> Entry<'a> {
         })
     }
 
+    /// Parses a header alone. Returns the time stamp, in microseconds since 1970, and the length of
+    /// the body, in bytes. Fails as [`Entry::parse`] does.
+    pub fn parse_header(header: &[u8; ENTRY_HEADER_BYTES]) -> Result<(u64, usize), Invalid> {
+        header_of(header).map(|(timestamp_us, _, size)| (timestamp_us, size))
+    }
+
     /// Appends the entry to `out`, as [`Entry::parse`] reads it. Fails with [`Invalid::TooLarge`]
     /// and leaves `out` as it was if the body is over [`UPDATE_BODY_BYTES_MAX`].
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Invalid> {
@@ -50,14 +56,24 @@ pub(super) fn split(bytes: &[u8]) -> Parse<(u64, [u8; 4], &[u8])> {
     let Some(header) = bytes.first_chunk::<ENTRY_HEADER_BYTES>() else {
         return Parse::Incomplete(ENTRY_HEADER_BYTES);
     };
-    let [_, t0, t1, t2, t3, t4, t5, t6, t7, ids @ .., s0, s1, s2, s3] = *header;
-    let size = match checked_size(u32::from_be_bytes([s0, s1, s2, s3])) {
-        Ok(size) => size,
+    let (timestamp_us, ids, size) = match header_of(header) {
+        Ok(parts) => parts,
         Err(invalid) => return Parse::Invalid(invalid),
     };
     let end = ENTRY_HEADER_BYTES + size;
     let Some(body) = bytes.get(ENTRY_HEADER_BYTES..end) else { return Parse::Incomplete(end) };
-    Parse::Complete((u64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]), ids, body), end)
+    Parse::Complete((timestamp_us, ids, body), end)
+}
+
+/// Returns time stamp, server ids and length of the body of a header.
+#[inline]
+fn header_of(header: &[u8; ENTRY_HEADER_BYTES]) -> Result<(u64, [u8; 4], usize), Invalid> {
+    let [magic, t0, t1, t2, t3, t4, t5, t6, t7, ids @ .., s0, s1, s2, s3] = *header;
+    if magic != ENTRY_MAGIC {
+        return Err(Invalid::UnknownCommand);
+    }
+    let size = checked_size(u32::from_be_bytes([s0, s1, s2, s3]))?;
+    Ok((u64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]), ids, size))
 }
 
 /// Appends an entry, as [`split`] reads it.

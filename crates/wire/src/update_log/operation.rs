@@ -1,6 +1,6 @@
 //! Operation: the body of an entry.
 
-use crate::binary::{Function, Request, Strings, encode_logged, parse_logged, peek_key};
+use crate::binary::{Function, MISC_HEAD, Request, Strings, encode_logged, parse_logged, peek_key};
 use crate::{Invalid, Parse};
 
 /// Function of `misc` that only logs have: its arguments are the bodies of operations that are
@@ -54,6 +54,18 @@ impl<'a> Operation<'a> {
             Request::Misc { function: TRANSACTION, arguments, .. } => Some(arguments),
             _ => None,
         }
+    }
+
+    /// Returns the count of the parts of a [`transaction`](Self::transaction) and the offset of the
+    /// first one in the body, by the beginning of the body. `None` for any other operation. Before
+    /// each part is its length: 4 bytes, big-endian.
+    pub fn peek_parts(body: &[u8]) -> Option<(u32, usize)> {
+        let name = TRANSACTION.name();
+        let (length, rest) = body.strip_prefix(&MISC_HEAD)?.split_first_chunk()?;
+        let (count, rest) = rest.split_first_chunk()?;
+        let rest = rest.strip_prefix(name)?;
+        let is_transaction = u32::from_be_bytes(*length) as usize == name.len();
+        is_transaction.then_some((u32::from_be_bytes(*count), body.len() - rest.len()))
     }
 
     /// Returns the key of a body that changes one record by a command of its own, without parsing

@@ -396,7 +396,7 @@ def leave_before_the_keys(browser, server):
     page, _, _ = open_page(browser, server, "wide", "light")
     expect(page.locator("#state")).to_have_text("ready", timeout=SHOWN_MS_MAX)
     held = []
-    page.route("**/ui/keys?*", held.append)
+    page.route("**/ui/keys?*", lambda route: held.append(route))
     with page.expect_request("**/ui/keys?*"):
         page.get_by_role("link", name="Records").click()
     failure = page.locator("#failure")

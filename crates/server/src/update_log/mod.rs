@@ -175,12 +175,6 @@ struct Tails {
     readable: Tail,
 }
 
-impl Tails {
-    fn set_end(&mut self, end: LogOffset) {
-        (self.written.end, self.readable.end) = (end, end);
-    }
-}
-
 struct Buffer {
     entries: Vec<u8>,
     /// Number of entries in the buffer.
@@ -211,7 +205,10 @@ impl UpdateLog {
         let mut is_broken = last_timestamp_us > 0;
         let (mut own_us, mut has_lost) = (0, false);
         let are_awaited = database.durability() == Durability::Always && !settings.is_asynchronous;
-        let (syncs, were_awaited) = Syncs::open(&settings.folder, are_awaited)?;
+        let were_awaited = syncs::are_marked(&settings.folder);
+        if were_awaited && !are_awaited {
+            syncs::unmark(&settings.folder)?;
+        }
         if !is_on_memory {
             let mut start = Recovery::of(&settings.folder, last_timestamp_us)?;
             last_timestamp_us = start.last_timestamp_us();
@@ -255,10 +252,10 @@ impl UpdateLog {
             since_us: root_state.map_or(0, |root_state| root_state.since_us),
             ..PendingRootLines::default()
         };
-        if syncs.are_awaited()
-            && let Err(error) = files.sync()
-        {
-            tracing::error!("update log: {error}");
+        // Readers get what is in the files from now on.
+        let unsynced = if are_awaited { files.sync().err() } else { None };
+        if are_awaited && !were_awaited && unsynced.is_none() {
+            syncs::mark(&settings.folder);
         }
         let tail = Tail { end: files.end(), entries: 0, bytes: 0, timestamp_us: last_timestamp_us };
         let log = Self {
@@ -276,7 +273,7 @@ impl UpdateLog {
             has_failed: AtomicBool::new(false),
             failure: Mutex::default(),
             tails: Mutex::new(Tails { written: tail, readable: tail }),
-            syncs,
+            syncs: Syncs::new(are_awaited, are_awaited),
             grown: Condvar::new(),
             files: Mutex::new(files),
             roots: Mutex::new(roots),
@@ -296,6 +293,9 @@ impl UpdateLog {
         };
         if let Some(error) = error {
             log.fail(&error);
+        }
+        if let Some(error) = unsynced {
+            log.lose_entries(error);
         }
         Ok((log, unfinished))
     }
@@ -524,8 +524,11 @@ impl UpdateLog {
         // Updated last: other writers take `written` as the end that readers may read.
         let written = self.written.fetch_add(written, Ordering::SeqCst) + written;
         drop(files);
-        self.syncs.ask(written);
-        self.grown.notify_all();
+        if self.syncs.are_awaited() {
+            self.syncs.ask(written);
+        } else {
+            self.grown.notify_all();
+        }
         match result {
             Ok(()) => self.clear_failure(),
             Err(error) => drop(self.fail(&error)),

@@ -93,10 +93,17 @@ fn after_a_failed_sync_that_clients_wait_for_all_changes_are_refused() {
     let log = open_always(folder.path());
     put(&log, &memory, b"key", b"v");
     assert!(log.write());
-    // The sync of a file in the next one, whose folder is missing, fails.
+    // The sync of a file whose folder is missing fails.
     let elsewhere = folder.path().join("elsewhere");
     std::fs::rename(log.folder(), &elsewhere).expect("a folder");
     log.files.lock().forget_syncs();
+    let told = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| log.run_syncs(|| _ = told.wait()));
+        // The thread tells of a failure, whoever has met it.
+        told.wait();
+        log.end_syncs();
+    });
     let error = log.wait_synced(log.sync_point()).expect_err("a missing folder");
     assert!(error.to_string().contains("entries may be lost"), "{error}");
     std::fs::rename(&elsewhere, log.folder()).expect("a folder");
@@ -107,11 +114,38 @@ fn after_a_failed_sync_that_clients_wait_for_all_changes_are_refused() {
 }
 
 #[test]
+fn a_writer_that_asks_late_for_less_lowers_no_goal() {
+    let memory = Database::open("*").expect("a database");
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = open_always(folder.path());
+    put(&log, &memory, b"key", b"v");
+    assert!(log.write());
+    log.syncs.ask(1);
+    let told = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| log.run_syncs(|| _ = told.wait()));
+        told.wait();
+        assert!(log.is_synced(log.sync_point()));
+        // So it is told of syncs of other threads.
+        put(&log, &memory, b"key", b"w");
+        assert!(log.sync());
+        told.wait();
+        log.end_syncs();
+    });
+}
+
+#[test]
 fn a_log_whose_entries_were_synced_says_so_to_the_next_opening() {
     let folder = tempfile::tempdir().expect("a folder");
-    let opened = |are_awaited| Syncs::open(folder.path(), are_awaited).expect("a folder").1;
-    let were_awaited = [true, true, false, false, true].map(opened);
-    assert_eq!(were_awaited, [false, true, true, false, false]);
+    let is_marked = || syncs::are_marked(&folder.path().join("ulog"));
+    drop(open(folder.path()));
+    assert!(!is_marked());
+    drop(open_always(folder.path()));
+    assert!(is_marked());
+    drop(open_always(folder.path()));
+    assert!(is_marked());
+    drop(open(folder.path()));
+    assert!(!is_marked());
 }
 
 #[test]

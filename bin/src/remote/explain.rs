@@ -108,10 +108,9 @@ impl Server {
                 format!("the server refuses {command}: it masks misc, so it tells no reason")
             }
             _ if self.awaits_replicas_after(command) => unconfirmed(command),
-            _ if let Some(reason) = self.refuses_changes_after(command) => format!(
-                "{command} is not acknowledged, though it may be done: the server refuses changes: \
-                 {reason}; then look at the record"
-            ),
+            _ if let Some(reason) = self.refuses_changes_after(command) => {
+                unacknowledged(command, &reason)
+            }
             _ => format!(
                 "the server refuses {command} without a reason, though it may be done: look at the \
                  record, and at the server's log"
@@ -166,7 +165,9 @@ impl Server {
                 bytes::quoted(first.as_ref())
             ),
         };
-        Err(self.refused(command).unwrap_or_else(|| self.failure(missing)))
+        // A reply without some records is none of a failure, whatever has failed before.
+        self.confirm_none(command)?;
+        Err(self.failure(missing))
     }
 
     /// Returns the error of a command that found no record because the server refused it.
@@ -196,6 +197,9 @@ impl Server {
                 self.address()
             ),
             _ if self.awaits_replicas_after(command) => unconfirmed(command),
+            _ if let Some(reason) = self.refuses_changes_after(command) => {
+                unacknowledged(command, &reason)
+            }
             _ => format!(
                 "the server closed the connection during {command}: it was stopped and runs again, \
                  or its limits (--timeout, --reply-bytes-max, ...) forbid that; its log may tell"
@@ -243,6 +247,14 @@ impl Server {
 /// Returns Tokyo Tyrant's code of the last failure on a connection, and its text.
 pub(crate) fn last_failure(client: &Client) -> Option<(String, String)> {
     failure_of(&error_elements(client)?)
+}
+
+/// Returns the error of a change that the server may have made, and refuses changes since.
+fn unacknowledged(command: &str, reason: &str) -> String {
+    format!(
+        "{command} is not acknowledged, though it may be done: the server refuses changes: \
+         {reason}; then look at the record"
+    )
 }
 
 /// Returns the error of a change that the server has made, and replicas have not confirmed.

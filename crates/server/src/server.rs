@@ -1,7 +1,7 @@
 //! Server: starts, runs and stops the threads.
 
 use crate::net::event_loop::EventLoop;
-use crate::net::hub::{Hub, wake_pending};
+use crate::net::hub::Hub;
 use crate::net::listener::{Beginning, Listener};
 use crate::net::login_pool::LOGIN_THREADS;
 use crate::net::mailbox::Mailbox;
@@ -294,9 +294,6 @@ impl Server {
         hub.evaluator.get().map(|evaluator| evaluator.kill());
         hub.logins.stop();
         hub.scripts.stop();
-        if let Some(log) = &shared.served.update_log {
-            log.end_syncs();
-        }
         shared.slow_log.stop();
         shared.warnings.stop();
         shared.replication.stop_following();
@@ -381,15 +378,6 @@ fn start(
         pool.push(spawn("script-timer".into(), move || {
             let _guard = guard;
             script_pool::run_timer(&scripts);
-            Ok(())
-        })?);
-    }
-    if let Some(log) = shared.served.update_log.as_ref().filter(|log| log.awaits_syncs()) {
-        let (log, wake) = (Arc::clone(log), wake_pending(&hub.mailboxes));
-        let guard = StopOnDrop(handle.clone());
-        pool.push(spawn("update-log-sync".into(), move || {
-            let _guard = guard;
-            log.run_syncs(wake);
             Ok(())
         })?);
     }

@@ -91,9 +91,7 @@ impl Hub {
 
 /// Returns a function that wakes the event loops whose replies wait. It owns no more than the
 /// mailboxes: the thread of an engine that calls it must not drop the database.
-pub(crate) fn wake_pending(
-    mailboxes: &Arc<[Mailbox]>,
-) -> impl Fn() + Clone + Send + Sync + 'static {
+fn wake_pending(mailboxes: &Arc<[Mailbox]>) -> impl Fn() + Clone + Send + Sync + 'static {
     let mailboxes = Arc::downgrade(mailboxes);
     move || {
         for mailbox in mailboxes.upgrade().iter().flat_map(|mailboxes| mailboxes.iter()) {

@@ -251,6 +251,9 @@ pub(crate) fn execute(
         true => Refusal::of_protocol(wire::Protocol::Http, b""),
         false => Refusal::within(context.session, &request),
     };
+    let acknowledgement = context
+        .mutated
+        .then(|| (shared.acknowledgement_point(), FirstAcknowledgement { at: 0, refusal }));
     let reply_charge = context.charge.take();
     let mutated = context.mutated;
     let mut output = if reply_charge.is_some() {
@@ -275,9 +278,6 @@ pub(crate) fn execute(
         // allowed.
         Step::Incomplete { .. } | Step::Blocked { .. } | Step::Postponed => Next::Close,
     };
-    // After the update log was written.
-    let acknowledgement =
-        mutated.then(|| (shared.acknowledgement_point(), FirstAcknowledgement { at: 0, refusal }));
     let slow = stopwatch.end(output.len(), || {
         let input = if is_upload { &[][..] } else { &request[..] };
         let slow = protocol::describe(&session, shared.config.dialect, session.kind, input);

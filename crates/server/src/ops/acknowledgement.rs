@@ -2,13 +2,11 @@
 
 use cabinet::LogPosition;
 
-/// Progress of database, update log and replicas that a reply waits for.
+/// Progress of database and replicas that a reply waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AcknowledgementPoint {
     /// Log position up to which the database must be durable, or 0 if clients do not wait for that.
     pub(crate) durable: LogPosition,
-    /// Point up to which the update log must be durable, or 0 if clients do not wait for that.
-    pub(crate) logged: u64,
     /// Time stamp up to which replicas must have every change, in microseconds since 1970, or 0 if
     /// clients do not wait for that.
     pub(crate) confirmed_us: u64,

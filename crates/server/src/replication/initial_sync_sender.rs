@@ -62,7 +62,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
     fn begin(link: &'a mut Link<'l>) -> Result<Self, Failure> {
         let (log, database) = (link.log, &link.replication.served.database);
         let guard = database.lock_keys(log, Scope::All);
-        if !log.write_for_readers() {
+        if !log.write() {
             return Err(Failure::Unwritten);
         }
         let tail = log.tail();
@@ -164,7 +164,7 @@ impl<'a, 'l> Seeding<'a, 'l> {
     /// Sends the log so far, and each record after the entries that it includes.
     fn send(&mut self) -> Result<(), Failure> {
         let Self { link, feed, records, .. } = self;
-        if !link.log.write_for_readers() {
+        if !link.log.write() {
             return Err(Failure::Unwritten);
         }
         if link.is_over() {

@@ -314,7 +314,7 @@ impl<'l> Link<'l> {
             // The order matters: executed operations are in the entries that are sent.
             let progress =
                 (self.roots.is_some() && is_due).then(|| self.replication.log_progress());
-            let progress = progress.filter(|_| self.log.write_for_readers());
+            let progress = progress.filter(|_| self.log.write());
             let seen = self.log.end();
             self.send_up_to(&mut feed, seen, |_, _| Ok(()))?;
             self.push_position(feed.read_us(), feed.remaining())?;

@@ -6,7 +6,7 @@
 //! is slow.
 
 use super::HEARTBEAT;
-use crate::ops::served::Served;
+use crate::store::view::View;
 use client::Acknowledger;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -156,17 +156,7 @@ impl ReplicaProgress {
     }
 
     /// Makes executed operations durable while the master requests that, until the connection ends.
-    pub(super) fn make_durable(&self, served: &Served) {
-        let sync = || {
-            served.database.make_durable()?;
-            // Its own replicas would not get what only the database has.
-            match &served.update_log {
-                Some(log) if log.awaits_syncs() && !log.sync() => {
-                    Err(cabinet::Error::Poisoned("update log: cannot be synced".to_owned()))
-                }
-                _ => Ok(()),
-            }
-        };
+    pub(super) fn make_durable(&self, database: &View) {
         let mut state = self.state.lock();
         while state.is_connected {
             let State { executed, executed_us, durable, durable_us, .. } = *state;
@@ -174,7 +164,7 @@ impl ReplicaProgress {
                 self.changed.wait(&mut state);
                 continue;
             }
-            match MutexGuard::unlocked(&mut state, sync) {
+            match MutexGuard::unlocked(&mut state, || database.make_durable()) {
                 Ok(()) => {
                     state.durable = executed;
                     state.durable_us = executed_us;

@@ -267,7 +267,7 @@ impl ReplicaSession<'_> {
             let _end = EndOnDrop(replica_progress);
             if let Some(acknowledger) = acknowledger {
                 let send = || replica_progress.send_acknowledgements(acknowledger);
-                let sync = || replica_progress.make_durable(&self.served);
+                let sync = || replica_progress.make_durable(&self.served.database);
                 let thread = |name: &str| Builder::new().name(name.into());
                 thread("acknowledge").spawn_scoped(scope, send).map_err(no_thread)?;
                 thread("replica-sync").spawn_scoped(scope, sync).map_err(no_thread)?;

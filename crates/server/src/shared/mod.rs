@@ -436,11 +436,8 @@ impl Shared {
     pub(crate) fn acknowledgement_point(&self) -> AcknowledgementPoint {
         let durable = if self.awaits_disk { self.served.database.appended() } else { 0 };
         let is_semi_sync = self.replication.semi_sync().is_some();
-        let log = self.served.update_log.as_ref();
-        let logged = log.map_or(0, |log| log.sync_point());
-        let log = log.filter(|_| is_semi_sync);
-        let confirmed_us = log.map_or(0, |log| log.last_entry_us());
-        AcknowledgementPoint { durable, logged, confirmed_us }
+        let log = self.served.update_log.as_ref().filter(|_| is_semi_sync);
+        AcknowledgementPoint { durable, confirmed_us: log.map_or(0, |log| log.last_entry_us()) }
     }
 
     /// Blocks until `point` is reached. Returns whether the replicas have confirmed it, if they
@@ -448,9 +445,6 @@ impl Shared {
     pub(crate) fn wait_for(&self, point: AcknowledgementPoint) -> cabinet::Result<bool> {
         if point.durable > 0 {
             self.served.database.wait_durable(point.durable)?;
-        }
-        if let Some(log) = &self.served.update_log {
-            log.wait_synced(point.logged)?;
         }
         let semi_sync = self.replication.semi_sync();
         Ok(semi_sync.is_none_or(|semi_sync| semi_sync.wait_for(point.confirmed_us)))
@@ -460,23 +454,10 @@ impl Shared {
     #[inline]
     pub(crate) fn is_reached(&self, point: AcknowledgementPoint) -> bool {
         (point.durable == 0 || self.served.database.durable() >= point.durable)
-            && self.is_logged(point)
             && self
                 .replication
                 .semi_sync()
                 .is_none_or(|semi_sync| semi_sync.is_confirmed(point.confirmed_us))
-    }
-
-    /// Returns whether the update log is as durable as a point asks for.
-    #[inline]
-    pub(crate) fn is_logged(&self, point: AcknowledgementPoint) -> bool {
-        point.logged == 0
-            || self.served.update_log.as_ref().is_none_or(|log| log.is_synced(point.logged))
-    }
-
-    /// Returns whether the update log may lack entries whose clients wait.
-    pub(crate) fn has_lost_entries(&self) -> bool {
-        self.served.update_log.as_ref().is_some_and(|log| log.has_lost_entries())
     }
 
     /// Returns the reason why a change is not in the update log.

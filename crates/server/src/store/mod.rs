@@ -477,10 +477,6 @@ impl Store {
             mark = log.mark();
             Ok(true)
         })?;
-        // A loss of power must not leave the copy with a change that the log lacks.
-        if log.awaits_syncs() && !log.sync() {
-            return Err(Error::Poisoned("update log: cannot be made durable".into()));
-        }
         if path.is_dir() {
             let position = CopyPosition { timestamp_us: mark.last_us, log: log.identity() };
             position_file::write_position(path, &position).inspect_err(|_| {

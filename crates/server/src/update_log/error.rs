@@ -43,9 +43,6 @@ pub enum Error {
         /// Length of its body, in bytes.
         bytes: usize,
     },
-    /// A sync has failed, which clients wait for. Entries may be lost, whatever later ones tell.
-    #[error("{0}, so entries may be lost")]
-    Unsynced(#[source] Box<Error>),
     /// A file between two others is missing.
     #[error("{} is missing", file.display())]
     Missing {

@@ -44,20 +44,14 @@ impl UpdateLog {
     /// Refuses changes because of an error. Returns their refusal.
     pub(super) fn fail(&self, error: &Error) -> cabinet::Error {
         let mut failure = self.failure.lock();
-        let is_final = !matches!(error, Error::Io { .. });
-        if failure.as_ref().is_none_or(|failure| is_final && !failure.is_final) {
-            let end = if is_final { "the server is started again" } else { "it can be written" };
-            tracing::error!("update log: {error}; changes are refused until {end}");
-        }
-        if let Some(failure) = &*failure
-            && failure.is_final
-        {
-            return failure.refusal();
+        if failure.is_none() {
+            tracing::error!("update log: {error}; changes are refused until it can be written");
         }
         let (path, kind) = match error {
             Error::Io { path, source, .. } => (path.clone(), source.kind()),
             _ => (self.settings.folder.clone(), std::io::ErrorKind::Other),
         };
+        let is_final = !matches!(error, Error::Io { .. });
         let failed = Failure { path, kind, text: error.to_string(), is_final };
         let refusal = failed.refusal();
         *failure = Some(failed);

@@ -9,7 +9,6 @@ use cabinet::files::{FolderLock, sync_folder};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use wire::update_log::{ENTRY_HEADER_BYTES, Entry};
 use wire::{Invalid, Parse};
 
@@ -50,7 +49,7 @@ pub struct Files {
     folder: PathBuf,
     file_bytes_max: u64,
     number: u64,
-    file: Arc<File>,
+    file: File,
     /// Length of the present file, in bytes.
     bytes: u64,
     /// Number of the file at the last sync, 0 before the first sync.
@@ -196,27 +195,22 @@ impl Files {
 
     /// Makes all files durable.
     pub fn sync(&mut self) -> Result<()> {
-        let number = self.unsynced().sync()?;
+        let number = self.unsynced()?.sync()?;
         self.note_synced(number);
         Ok(())
     }
 
     /// Returns the files that may not be durable. More may be written while they are synced.
-    pub(super) fn unsynced(&self) -> Unsynced {
+    pub(super) fn unsynced(&self) -> Result<Unsynced> {
+        let file = self.file.try_clone().map_err(|source| self.failed("sync", source))?;
         let (folder, synced, number) = (self.folder.clone(), self.synced, self.number);
-        Unsynced { folder, synced, number, file: Arc::clone(&self.file) }
+        Ok(Unsynced { folder, synced, number, file })
     }
 
     /// Records that the files before `number`, and the bytes of file `number` before its sync, are
     /// durable.
     pub(super) fn note_synced(&mut self, number: u64) {
         self.synced = self.synced.max(number);
-    }
-
-    /// Forgets which files are durable.
-    #[cfg(test)]
-    pub(super) fn forget_syncs(&mut self) {
-        self.synced = 0;
     }
 
     fn failed(&self, operation: &'static str, source: std::io::Error) -> Error {
@@ -231,7 +225,7 @@ pub(super) struct Unsynced {
     /// Number of the file at the last sync.
     synced: u64,
     number: u64,
-    file: Arc<File>,
+    file: File,
 }
 
 impl Unsynced {
@@ -273,7 +267,7 @@ impl Unsynced {
     }
 }
 
-fn open(folder: &Path, number: u64) -> Result<Arc<File>> {
+fn open(folder: &Path, number: u64) -> Result<File> {
     let path = path(folder, number);
     OpenOptions::new()
         .read(true)
@@ -281,7 +275,6 @@ fn open(folder: &Path, number: u64) -> Result<Arc<File>> {
         .create(true)
         .truncate(false)
         .open(&path)
-        .map(Arc::new)
         .map_err(|source| Error::Io { operation: "open", path, source })
 }
 
@@ -307,7 +300,7 @@ mod tests {
                 files.append(&entry).expect("no failure");
             }
         };
-        let before = |files: &Files| files.unsynced().before().expect("files");
+        let before = |files: &Files| files.unsynced().expect("a file").before().expect("files");
         let mut files = Files::open(&folder.path().join("ulog"), 1).expect("a log");
         append(&mut files, 3);
         assert_eq!(before(&files), [1, 2]);
@@ -333,12 +326,12 @@ mod tests {
             files.append(&entry).expect("no failure");
         };
         append(&mut files);
-        let unsynced = files.unsynced();
+        let unsynced = files.unsynced().expect("a file");
         append(&mut files);
         append(&mut files);
         let number = unsynced.sync().expect("a disk");
         files.note_synced(number);
-        let before = files.unsynced().before().expect("files");
+        let before = files.unsynced().expect("a file").before().expect("files");
         assert_eq!(before, [1, 2]);
     }
 }

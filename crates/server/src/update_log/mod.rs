@@ -5,13 +5,13 @@
 //! A writer makes its change and appends the entry to a buffer, both under the lock of the key
 //! ([`key_locks`]). Before the client is answered, [`UpdateLog::flush`] writes the buffer to the
 //! file: the first writer writes the entries of all, in one system call. So an acknowledged change
-//! is in the file. Whether it waits for the disk, see [`syncs`].
+//! is in the file.
 //!
 //! The [`intent_log`] protects buffered entries and changes in progress against a kill of the
 //! process.
 //!
-//! Lock order: the keys or the recovery, then the turn of a sync, then the files, then the roots,
-//! then the buffer. The tails and the failure are locked last, and no lock is taken under them.
+//! Lock order: the keys or the recovery, then the files, then the roots, then the buffer. The tail
+//! and the failure are locked last, and no lock is taken under them.
 
 mod change_guard;
 mod error;
@@ -29,11 +29,11 @@ mod resumption;
 mod retention;
 mod roots;
 mod scan;
-mod syncs;
 #[cfg(test)]
 mod tests;
 
 pub use error::{Error, Result};
+use files::Unsynced;
 pub use files::{Files, LogOffset};
 pub use reader::Reader;
 pub use retention::Retention;
@@ -46,8 +46,8 @@ pub(crate) use resumption::name_of;
 pub(crate) use retention::now_us;
 pub(crate) use roots::RootLines;
 
+use cabinet::Database;
 use cabinet::name::Kind;
-use cabinet::{Database, Durability};
 use failure::Failure;
 use intent_log::{IntentLog, Spare};
 use key_locks::{KeyLocks, Locks};
@@ -61,7 +61,6 @@ use scan::Scan;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use syncs::Syncs;
 use wire::binary::Request;
 use wire::limits::BINARY_ARGUMENT_BYTES_MAX;
 use wire::replication::Root;
@@ -130,12 +129,11 @@ pub(crate) struct UpdateLog {
     has_failed: AtomicBool,
     /// Reason for `has_failed`.
     failure: Mutex<Option<Failure>>,
-    tails: Mutex<Tails>,
+    tail: Mutex<Tail>,
     grown: Condvar,
     roots: Mutex<Roots>,
     /// Number of writes of lines to the roots.
     root_writes: AtomicU64,
-    syncs: Syncs,
     retention: FileRetention,
     /// Recovery that waits for space on the disk.
     start: Mutex<Option<Recovery>>,
@@ -168,13 +166,6 @@ pub(crate) struct Tail {
     pub(crate) timestamp_us: u64,
 }
 
-/// The ends of the entries that are written, and of those that readers may read. With clients that
-/// wait for syncs, these are durable.
-struct Tails {
-    written: Tail,
-    readable: Tail,
-}
-
 struct Buffer {
     entries: Vec<u8>,
     /// Number of entries in the buffer.
@@ -204,16 +195,11 @@ impl UpdateLog {
         let mut waiting = None;
         let mut is_broken = last_timestamp_us > 0;
         let (mut own_us, mut has_lost) = (0, false);
-        let are_awaited = database.durability() == Durability::Always && !settings.is_asynchronous;
-        let were_awaited = syncs::are_marked(&settings.folder);
-        if were_awaited && !are_awaited {
-            syncs::unmark(&settings.folder)?;
-        }
         if !is_on_memory {
             let mut start = Recovery::of(&settings.folder, last_timestamp_us)?;
             last_timestamp_us = start.last_timestamp_us();
             (is_broken, own_us, has_lost) = start.roots();
-            if has_lost && !were_awaited {
+            if has_lost {
                 tracing::warn!(
                     "the system has stopped while the update log in {} was open: entries that were \
                      not synced may be lost, so replicas may have changes that this server lacks, \
@@ -252,12 +238,6 @@ impl UpdateLog {
             since_us: root_state.map_or(0, |root_state| root_state.since_us),
             ..PendingRootLines::default()
         };
-        // Readers get what is in the files from now on.
-        let unsynced = if are_awaited { files.sync().err() } else { None };
-        if are_awaited && !were_awaited && unsynced.is_none() {
-            syncs::mark(&settings.folder);
-        }
-        let tail = Tail { end: files.end(), entries: 0, bytes: 0, timestamp_us: last_timestamp_us };
         let log = Self {
             key_locks: KeyLocks::new(database),
             buffer: Mutex::new(Buffer {
@@ -272,8 +252,12 @@ impl UpdateLog {
             written: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
             failure: Mutex::default(),
-            tails: Mutex::new(Tails { written: tail, readable: tail }),
-            syncs: Syncs::new(are_awaited, are_awaited),
+            tail: Mutex::new(Tail {
+                end: files.end(),
+                entries: 0,
+                bytes: 0,
+                timestamp_us: last_timestamp_us,
+            }),
             grown: Condvar::new(),
             files: Mutex::new(files),
             roots: Mutex::new(roots),
@@ -293,9 +277,6 @@ impl UpdateLog {
         };
         if let Some(error) = error {
             log.fail(&error);
-        }
-        if let Some(error) = unsynced {
-            log.lose_entries(error);
         }
         Ok((log, unfinished))
     }
@@ -471,6 +452,25 @@ impl UpdateLog {
         self.settings.is_asynchronous && !self.has_failed.load(Ordering::Relaxed) || self.write()
     }
 
+    /// Makes all entries durable. Returns whether they are.
+    pub(crate) fn sync(&self) -> bool {
+        if !self.write() {
+            return false;
+        }
+        // Event loops wait for the lock of the files, so it is not held during the sync.
+        let unsynced = self.files.lock().unsynced();
+        match unsynced.and_then(Unsynced::sync) {
+            Ok(number) => {
+                self.files.lock().note_synced(number);
+                true
+            }
+            Err(error) => {
+                tracing::error!("update log: {error}");
+                false
+            }
+        }
+    }
+
     /// Writes all entries so far to the file. Returns whether they are there.
     pub(crate) fn write(&self) -> bool {
         let wanted = self.appended.load(Ordering::SeqCst);
@@ -509,26 +509,18 @@ impl UpdateLog {
             buffer.count += left;
         }
         {
-            let mut tails = self.tails.lock();
-            let tail = &mut tails.written;
+            let mut tail = self.tail.lock();
             tail.end = files.end();
             tail.entries += count;
             tail.bytes += written;
             if is_whole {
                 tail.timestamp_us = timestamp_us;
             }
-            if !self.syncs.are_awaited() {
-                tails.readable = tails.written;
-            }
         }
         // Updated last: other writers take `written` as the end that readers may read.
-        let written = self.written.fetch_add(written, Ordering::SeqCst) + written;
+        self.written.fetch_add(written, Ordering::SeqCst);
         drop(files);
-        if self.syncs.are_awaited() {
-            self.syncs.ask(written);
-        } else {
-            self.grown.notify_all();
-        }
+        self.grown.notify_all();
         match result {
             Ok(()) => self.clear_failure(),
             Err(error) => drop(self.fail(&error)),
@@ -549,22 +541,22 @@ impl UpdateLog {
 
     /// Returns the end of the entries in the files.
     pub(crate) fn tail(&self) -> Tail {
-        self.tails.lock().readable
+        *self.tail.lock()
     }
 
     /// Blocks until there are entries after `seen`, or for `wait_max`. Returns whether there are.
     pub(crate) fn wait_beyond(&self, seen: LogOffset, wait_max: Duration) -> bool {
-        let mut tails = self.tails.lock();
-        if tails.readable.end == seen {
-            self.grown.wait_for(&mut tails, wait_max);
+        let mut tail = self.tail.lock();
+        if tail.end == seen {
+            self.grown.wait_for(&mut tail, wait_max);
         }
-        tails.readable.end != seen
+        tail.end != seen
     }
 
     /// Wakes all threads that wait for entries.
     pub(crate) fn wake(&self) {
         // A thread that is about to wait holds this lock.
-        drop(self.tails.lock());
+        drop(self.tail.lock());
         self.grown.notify_all();
     }
 

@@ -69,18 +69,11 @@ impl UpdateLog {
             let mut files = self.files.lock();
             let Ok((intent_log, unfinished)) = waiting.attempt(&mut files) else { return };
             self.buffer.lock().intent_log = Some(intent_log);
-            self.syncs.begin_again();
-            let mut tails = self.tails.lock();
-            tails.written.end = files.end();
-            if !self.syncs.are_awaited() {
-                tails.readable.end = files.end();
-            }
-            drop(tails);
+            self.tail.lock().end = files.end();
             *start = None;
             unfinished
         };
         self.clear_failure();
-        self.write_for_readers();
         resolve(&unfinished);
         self.wake();
     }

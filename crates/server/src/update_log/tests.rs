@@ -50,104 +50,6 @@ fn a_change_whose_entry_does_not_fit_into_the_intent_log_stays_unfinished_until_
     }
 }
 
-/// Opens the log of a database with durability `always`.
-fn open_always(folder: &Path) -> UpdateLog {
-    let name = folder.join("casket.tch#durability=always");
-    let database = Database::open(name.to_str().expect("a name")).expect("a database");
-    UpdateLog::open(Settings::new(folder.join("ulog")), &database).expect("a log").0
-}
-
-#[test]
-fn with_durability_always_entries_are_synced_before_clients_and_replicas_see_them() {
-    let memory = Database::open("*").expect("a database");
-    let folder = tempfile::tempdir().expect("a folder");
-    let log = open_always(folder.path());
-    put(&log, &memory, b"key", b"v");
-    assert!(log.write());
-    let point = log.sync_point();
-    assert_eq!((log.is_synced(point), log.tail().entries), (false, 0));
-    log.wait_synced(point).expect("a disk");
-    assert_eq!((log.is_synced(point), log.tail().entries), (true, 1));
-
-    let told = std::sync::Barrier::new(2);
-    std::thread::scope(|scope| {
-        scope.spawn(|| log.run_syncs(|| _ = told.wait()));
-        put(&log, &memory, b"key", b"w");
-        assert!(log.write());
-        told.wait();
-        assert_eq!((log.is_synced(log.sync_point()), log.tail().entries), (true, 2));
-        log.end_syncs();
-    });
-    // Without that durability nobody waits.
-    drop(log);
-    let (log, _) = open(folder.path());
-    put(&log, &memory, b"key", b"v");
-    assert!(log.write());
-    assert_eq!((log.sync_point(), log.tail().entries), (0, 1));
-}
-
-#[test]
-fn after_a_failed_sync_that_clients_wait_for_all_changes_are_refused() {
-    let memory = Database::open("*").expect("a database");
-    let folder = tempfile::tempdir().expect("a folder");
-    let log = open_always(folder.path());
-    put(&log, &memory, b"key", b"v");
-    assert!(log.write());
-    // The sync of a file whose folder is missing fails.
-    let elsewhere = folder.path().join("elsewhere");
-    std::fs::rename(log.folder(), &elsewhere).expect("a folder");
-    log.files.lock().forget_syncs();
-    let told = std::sync::Barrier::new(2);
-    std::thread::scope(|scope| {
-        scope.spawn(|| log.run_syncs(|| _ = told.wait()));
-        // The thread tells of a failure, whoever has met it.
-        told.wait();
-        log.end_syncs();
-    });
-    let error = log.wait_synced(log.sync_point()).expect_err("a missing folder");
-    assert!(error.to_string().contains("entries may be lost"), "{error}");
-    std::fs::rename(&elsewhere, log.folder()).expect("a folder");
-    // The next sync would succeed, and the entry may be lost nevertheless.
-    assert!(log.has_lost_entries() && !log.sync() && !log.write());
-    assert!(log.begin(&memory, SOURCE, Scope::Key(b"key"), true).is_err());
-    assert_eq!(log.tail().entries, 0);
-}
-
-#[test]
-fn a_writer_that_asks_late_for_less_lowers_no_goal() {
-    let memory = Database::open("*").expect("a database");
-    let folder = tempfile::tempdir().expect("a folder");
-    let log = open_always(folder.path());
-    put(&log, &memory, b"key", b"v");
-    assert!(log.write());
-    log.syncs.ask(1);
-    let told = std::sync::Barrier::new(2);
-    std::thread::scope(|scope| {
-        scope.spawn(|| log.run_syncs(|| _ = told.wait()));
-        told.wait();
-        assert!(log.is_synced(log.sync_point()));
-        // So it is told of syncs of other threads.
-        put(&log, &memory, b"key", b"w");
-        assert!(log.sync());
-        told.wait();
-        log.end_syncs();
-    });
-}
-
-#[test]
-fn a_log_whose_entries_were_synced_says_so_to_the_next_opening() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let is_marked = || syncs::are_marked(&folder.path().join("ulog"));
-    drop(open(folder.path()));
-    assert!(!is_marked());
-    drop(open_always(folder.path()));
-    assert!(is_marked());
-    drop(open_always(folder.path()));
-    assert!(is_marked());
-    drop(open(folder.path()));
-    assert!(!is_marked());
-}
-
 #[test]
 fn marks_without_an_entry_between_them_have_the_same_last_entry() {
     let memory = Database::open("*").expect("a database");
@@ -170,7 +72,7 @@ fn an_entry_counts_as_written_once_readers_may_read_it() {
     put(&log, &memory, b"key", b"v");
     std::thread::scope(|scope| {
         // This lock keeps the writer from moving the end.
-        let end = log.tails.lock();
+        let end = log.tail.lock();
         scope.spawn(|| log.write());
         let file = log.folder().join("00000001.ulog");
         while std::fs::metadata(&file).expect("a file").len() == 0 {

@@ -403,9 +403,7 @@ impl EventLoop {
         }
         let holds = !self.state.pending_replies.is_empty();
         self.state.mailbox().has_pending_replies.store(holds, Ordering::SeqCst);
-        if holds && self.state.shared.has_lost_entries() {
-            self.close_pending();
-        } else if holds && !moved {
+        if holds && !moved {
             // The listener is also called once syncing has failed for good.
             self.state.ask_log();
         }
@@ -456,15 +454,13 @@ impl EventLoop {
         }
     }
 
-    /// Closes the connections whose pending replies a log can no longer make durable.
+    /// Closes the connections whose pending replies the log can no longer make durable.
     fn close_pending(&mut self) {
-        let shared = Arc::clone(&self.state.shared);
-        let durable = shared.served.database.durable();
+        let durable = self.state.shared.served.database.durable();
         for (point, token) in std::mem::take(&mut self.state.pending_replies) {
             match self.connections.get_mut(token) {
                 Some(connection)
-                    if (point.durable > durable || !shared.is_logged(point))
-                        && connection.pending_reply.is_some() =>
+                    if point.durable > durable && connection.pending_reply.is_some() =>
                 {
                     self.close(token);
                 }

@@ -165,9 +165,12 @@ impl Server {
                 bytes::quoted(first.as_ref())
             ),
         };
-        // A reply without some records is none of a failure, whatever has failed before.
-        self.confirm_none(command)?;
-        Err(self.failure(missing))
+        let refused = match READS.contains(&command) {
+            // A reply without some records is not one of a failure, whatever has failed before.
+            true => self.confirm_none(command).err(),
+            false => self.refused(command),
+        };
+        Err(refused.unwrap_or_else(|| self.failure(missing)))
     }
 
     /// Returns the error of a command that found no record because the server refused it.

@@ -220,27 +220,14 @@ impl Tree<'_> {
             match self.status_of(&described) {
                 // Another server may have its address by now.
                 Ok(replica) if described.since_us().is_some() && replica.id() != described.id => {
-                    let mut line = Line {
-                        address: described.address(),
-                        depth: depth + 1,
-                        id: Some(described.id),
-                        ..Line::default()
-                    };
-                    line.describe(&described);
-                    line.write(self.form, self.output)?;
+                    Line::of(&described, depth + 1).write(self.form, self.output)?;
                 }
                 Ok(replica) => {
                     self.show(described.address(), &replica, Some(&described), depth + 1)?;
                 }
                 Err(error) => {
-                    let mut line = Line {
-                        address: described.address(),
-                        depth: depth + 1,
-                        id: Some(described.id),
-                        error: Some(silence(described.address(), &error)),
-                        ..Line::default()
-                    };
-                    line.describe(&described);
+                    let mut line = Line::of(&described, depth + 1);
+                    line.error = Some(silence(described.address(), &error));
                     line.write(self.form, self.output)?;
                     self.silent += 1;
                 }
@@ -313,7 +300,15 @@ struct Line<'a> {
     error: Option<String>,
 }
 
-impl Line<'_> {
+impl<'a> Line<'a> {
+    /// Returns the line about a server of which only the description by its master is known.
+    fn of(status: &'a ReplicaStatus<'_>, depth: usize) -> Self {
+        let (address, id) = (status.address(), Some(status.id));
+        let mut line = Self { address, depth, id, ..Self::default() };
+        line.describe(status);
+        line
+    }
+
     /// Takes the description of the server by its master.
     fn describe(&mut self, status: &ReplicaStatus<'_>) {
         self.state = status.lag();

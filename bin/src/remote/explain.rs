@@ -107,10 +107,7 @@ impl Server {
             _ if self.masks_misc() => {
                 format!("the server refuses {command}: it masks misc, so it tells no reason")
             }
-            _ if self.awaits_replicas_after(command) => unconfirmed(command),
-            _ if let Some(reason) = self.refuses_changes_after(command) => {
-                unacknowledged(command, &reason)
-            }
+            _ if let Some(text) = self.unacknowledged(command) => text,
             _ => format!(
                 "the server refuses {command} without a reason, though it may be done: look at the \
                  record, and at the server's log"
@@ -127,6 +124,19 @@ impl Server {
         // It closes the connection of the change that it has waited for.
         let state = self.reconnect().map(|()| self.stat_value("semi_sync_state"));
         matches!(state, Ok(Ok(Some(state))) if state == "refusing")
+    }
+
+    /// Returns the error of a change that the server has made, or may have made, and has not
+    /// acknowledged, if its state tells why.
+    fn unacknowledged(&self, command: &str) -> Option<String> {
+        if self.awaits_replicas_after(command) {
+            return Some(format!("{command} is done on this server, but {UNCONFIRMED}"));
+        }
+        let reason = self.refuses_changes_after(command)?;
+        Some(format!(
+            "{command} is not acknowledged, though it may be done: the server refuses changes: \
+             {reason}; then look at the record"
+        ))
     }
 
     /// Returns why the server refuses changes since a command that changes something, if it does.
@@ -199,10 +209,7 @@ impl Server {
                  finds the damage",
                 self.address()
             ),
-            _ if self.awaits_replicas_after(command) => unconfirmed(command),
-            _ if let Some(reason) = self.refuses_changes_after(command) => {
-                unacknowledged(command, &reason)
-            }
+            _ if let Some(text) = self.unacknowledged(command) => text,
             _ => format!(
                 "the server closed the connection during {command}: it was stopped and runs again, \
                  or its limits (--timeout, --reply-bytes-max, ...) forbid that; its log may tell"
@@ -250,19 +257,6 @@ impl Server {
 /// Returns Tokyo Tyrant's code of the last failure on a connection, and its text.
 pub(crate) fn last_failure(client: &Client) -> Option<(String, String)> {
     failure_of(&error_elements(client)?)
-}
-
-/// Returns the error of a change that the server may have made, and refuses changes since.
-fn unacknowledged(command: &str, reason: &str) -> String {
-    format!(
-        "{command} is not acknowledged, though it may be done: the server refuses changes: \
-         {reason}; then look at the record"
-    )
-}
-
-/// Returns the error of a change that the server has made, and replicas have not confirmed.
-fn unconfirmed(command: &str) -> String {
-    format!("{command} is done on this server, but {UNCONFIRMED}")
 }
 
 fn failure_of(elements: &[Vec<u8>]) -> Option<(String, String)> {

@@ -107,11 +107,11 @@ impl RedisUrl {
                      the URL with rediss://, or give --allow-plain-login on a private network"
                 ),
                 Error::ConnectionRefused(cause) => anyhow!("cannot connect to {self}: {cause}"),
-                Error::Handshake(cause) if cause.to_string().contains(NO_TLS) => {
-                    anyhow!("{self} does not speak TLS: begin the URL with redis://")
-                }
-                // A server without TLS may take the handshake for the begin of a request, and wait.
-                Error::Handshake(_) if identify::speaks_redis(&self.address) => {
+                // A server without TLS may wait for the rest of a request.
+                Error::Handshake(cause)
+                    if cause.to_string().contains(NO_TLS)
+                        || identify::speaks_redis(&self.address) =>
+                {
                     anyhow!("{self} does not speak TLS: begin the URL with redis://")
                 }
                 error => cannot_connect(&address, &error),

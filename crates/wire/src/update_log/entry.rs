@@ -48,13 +48,11 @@ impl<'a> Entry<'a> {
 /// Splits an entry, of a file or on the wire, into time stamp, server ids and body.
 #[inline]
 pub(super) fn split(bytes: &[u8]) -> Parse<(u64, [u8; 4], &[u8])> {
-    match bytes.first() {
-        Some(&ENTRY_MAGIC) => {}
-        Some(_) => return Parse::Invalid(Invalid::UnknownCommand),
-        None => return Parse::Incomplete(ENTRY_HEADER_BYTES),
-    }
-    let Some(header) = bytes.first_chunk::<ENTRY_HEADER_BYTES>() else {
-        return Parse::Incomplete(ENTRY_HEADER_BYTES);
+    let Some(header) = bytes.first_chunk() else {
+        return match bytes.first() {
+            Some(&ENTRY_MAGIC) | None => Parse::Incomplete(ENTRY_HEADER_BYTES),
+            Some(_) => Parse::Invalid(Invalid::UnknownCommand),
+        };
     };
     let (timestamp_us, ids, size) = match header_of(header) {
         Ok(parts) => parts,

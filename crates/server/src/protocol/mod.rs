@@ -516,6 +516,11 @@ impl<'a> Context<'a> {
         self.session.last_reason = Some(reason.into());
     }
 
+    /// Remembers that the mask has refused a command.
+    fn refuse_masked(&mut self, command: Command) {
+        self.refuse_because(command.name(), format!("the server masks {}", command.name()));
+    }
+
     /// Remembers why an operation was refused, with a text for `misc error`.
     fn refuse_because(&mut self, operation: &'static str, reason: impl Into<Box<str>>) {
         self.fail(operation, Failure::NoPermission);

@@ -61,6 +61,12 @@ struct Sender {
     thread: JoinHandle<()>,
 }
 
+/// Returns the replicas that are connected.
+fn served(threads: &[Sender]) -> impl Iterator<Item = &Replica> {
+    let served = threads.iter().filter(|sender| !sender.thread.is_finished());
+    served.map(|sender| &*sender.replica)
+}
+
 impl Senders {
     /// Serves a replica, if its request is valid.
     pub(super) fn serve(
@@ -156,17 +162,16 @@ impl Senders {
 
     /// Returns the number of connected replicas.
     pub(super) fn count(&self) -> usize {
-        self.threads.lock().iter().filter(|sender| !sender.thread.is_finished()).count()
+        served(&self.threads.lock()).count()
     }
 
     /// Returns names and lines for `stat`, by the ids of the replicas.
     pub(super) fn describe(&self, tail: Tail) -> Vec<(String, String)> {
         let threads = self.threads.lock();
-        let served = threads.iter().filter(|sender| !sender.thread.is_finished());
-        let mut lines: Vec<_> =
-            served.map(|Sender { replica, .. }| (replica.id, replica.describe(tail))).collect();
         let lost = self.lost_beside(&threads);
-        lines.extend(lost.iter().map(|replica| (replica.id, replica.describe(tail))));
+        let replicas = served(&threads).chain(lost.iter().map(|replica| &**replica));
+        let mut lines: Vec<_> =
+            replicas.map(|replica| (replica.id, replica.describe(tail))).collect();
         lines.sort();
         lines.into_iter().map(|(id, text)| (format!("replica_{id}"), text)).collect()
     }
@@ -181,8 +186,9 @@ impl Senders {
         lost.insert(id, replica);
         if lost.len() > LOST_MAX {
             let first = lost.iter().min_by_key(|(_, replica)| replica.ended_us());
-            let first = first.map(|(id, _)| *id);
-            first.map(|id| lost.remove(&id));
+            if let Some(id) = first.map(|(id, _)| *id) {
+                lost.remove(&id);
+            }
         }
     }
 
@@ -199,8 +205,7 @@ impl Senders {
     }
 
     fn lost_beside(&self, threads: &[Sender]) -> Vec<Arc<Replica>> {
-        let served = threads.iter().filter(|sender| !sender.thread.is_finished());
-        let served: BTreeSet<u32> = served.map(|sender| sender.replica.id).collect();
+        let served: BTreeSet<u32> = served(threads).map(|replica| replica.id).collect();
         let lost = self.lost.lock();
         lost.values().filter(|replica| !served.contains(&replica.id)).cloned().collect()
     }
@@ -223,16 +228,14 @@ impl Senders {
     /// Returns the lags of the replicas that acknowledge, by their ids.
     pub(super) fn lags(&self, tail: Tail) -> BTreeMap<u32, Lag> {
         let threads = self.threads.lock();
-        let served = threads.iter().filter(|sender| !sender.thread.is_finished());
-        served.filter_map(|Sender { replica, .. }| Some((replica.id, replica.lag(tail)?))).collect()
+        served(&threads).filter_map(|replica| Some((replica.id, replica.lag(tail)?))).collect()
     }
 
     /// Returns the replicas that acknowledge, by their ids.
     pub(super) fn statuses(&self, tail: Tail) -> Vec<ReplicaStatus> {
         let threads = self.threads.lock();
-        let served = threads.iter().filter(|sender| !sender.thread.is_finished());
         let by_id =
-            served.filter_map(|Sender { replica, .. }| Some((replica.id, replica.status(tail)?)));
+            served(&threads).filter_map(|replica| Some((replica.id, replica.status(tail)?)));
         by_id.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 

@@ -227,19 +227,7 @@ impl<'a> Call<'a> {
                 return admit_replica(context, leading_number(from));
             }
             (Function::Replication, [wire::replication::FORGET, id]) => {
-                if !permit_replica(context)? {
-                    return Ok(false);
-                }
-                let known = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok());
-                let forgotten = known.and_then(|id| context.shared.replication.forget(id));
-                let id = String::from_utf8_lossy(id);
-                let Some(address) = forgotten else {
-                    let reason = format!("no replica that is not connected has the server id {id}");
-                    context.fail_because(Command::Replicate.name(), reason);
-                    return Ok(false);
-                };
-                tracing::info!("replica {id}: forgotten, as a client requests");
-                reply.element(address.as_bytes());
+                return forget_replica(context, id, reply);
             }
             (Function::Replication, _) => reply.element(wire::replication::VERSION),
             _ => return Ok(check(context, &arguments, reply)),
@@ -308,12 +296,35 @@ fn admit_replica(context: &mut Context<'_>, from_us: i64) -> Result<bool, Halt> 
     Ok(is_admitted)
 }
 
+/// Forgets a replica that is not connected. The reply is its address. Returns whether there is one
+/// with this id, and the client may do that.
+fn forget_replica(
+    context: &mut Context<'_>,
+    id: &[u8],
+    reply: &mut impl Reply,
+) -> Result<bool, Halt> {
+    if !permit_replica(context)? {
+        return Ok(false);
+    }
+    let known = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok());
+    let forgotten = known.and_then(|id| context.shared.replication.forget(id));
+    let id = String::from_utf8_lossy(id);
+    let Some(address) = forgotten else {
+        let reason = format!("no replica that is not connected has the server id {id}");
+        context.fail_because(Command::Replicate.name(), reason);
+        return Ok(false);
+    };
+    tracing::info!("replica {id}: forgotten, as a client requests");
+    reply.element(address.as_bytes());
+    Ok(true)
+}
+
 /// Returns whether the client may have an update log, and there is one. Neither depends on the
 /// time, on other clients or on files.
 fn permit_replica(context: &mut Context<'_>) -> Result<bool, Halt> {
     let command = Command::Replicate;
     if context.masks(command, Protocol::Binary) {
-        context.refuse_because(command.name(), format!("the server masks {}", command.name()));
+        context.refuse_masked(command);
         return Ok(false);
     }
     context.permit_command(command)?;

@@ -431,7 +431,7 @@ fn forbidden_command(request: &Request<'_>) -> Command {
 /// Appends the reply to a masked command, which has the form of that to `called`.
 fn mask(context: &mut Context<'_>, masked: Command, called: Command, output: &mut Vec<u8>) -> Next {
     context.counters.count(Count::DeniedByMask);
-    context.refuse_because(masked.name(), format!("the server masks {}", masked.name()));
+    context.refuse_masked(masked);
     refuse(context, called, output)
 }
 

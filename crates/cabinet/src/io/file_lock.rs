@@ -1,18 +1,9 @@
 //! Locks of files and directories against other processes.
 
 use rustix::fs::{FlockOperation, flock};
-#[cfg(feature = "internals")]
-use rustix::{
-    fs::{Mode, OFlags, open},
-    io::{DupFlags, dup3},
-};
 use std::fs::File;
 use std::io;
-#[cfg(feature = "internals")]
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, RawFd};
-#[cfg(feature = "internals")]
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Maximum number of locks whose descriptors are noted: two for each open database.
@@ -29,6 +20,11 @@ static NOTED: [AtomicI32; NOTED_MAX] = [const { AtomicI32::new(NONE) }; NOTED_MA
 /// child have them.
 #[cfg(feature = "internals")]
 pub(super) fn release_locks() {
+    use rustix::fs::{Mode, OFlags, open};
+    use rustix::io::{DupFlags, dup3};
+    use std::mem::ManuallyDrop;
+    use std::os::fd::{FromRawFd, OwnedFd};
+
     let Ok(nothing) = open(c"/dev/null", OFlags::CLOEXEC, Mode::empty()) else { return };
     for noted in &NOTED {
         // It is forgotten: later the child may have another file under the number.

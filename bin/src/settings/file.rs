@@ -357,8 +357,8 @@ impl Loaded {
         Ok(())
     }
 
-    /// Fails if the folder of the paths is named, and none. The errors of the paths in it would not
-    /// name the setting.
+    /// Fails if the folder of the paths is named, and is not one. The errors of the paths in it
+    /// would not name the setting.
     fn check_folder(&self, settings: &Settings, index: usize) -> Result<()> {
         let Some(folder) = settings.folder.as_ref().filter(|folder| !folder.is_dir()) else {
             return Ok(());

@@ -275,7 +275,7 @@ fn a_replica_that_its_master_refuses_is_told_the_remedy_and_shown() {
     assert!(error.contains("that the master lacks; started again with --seed always"), "{error}");
     assert!(error.contains("promote it, and let the master follow it"), "{error}");
     let lines = succeed("tyrant", &["replicas", "--server", &two.address()]);
-    // Its master has served it before, and a server that answers is no failure.
+    // Its master has served it before. As it answers, its state is shown, and the exit code is 0.
     let line = lines.lines().nth(1).unwrap_or_default();
     let begin = format!("  {}\tsid 2\tnot connected since ", two.address());
     let state = format!(" behind, replica of {}, stopped", one.address());

@@ -469,7 +469,7 @@ fn dead_bytes_are_at_most_those_that_an_optimization_gives_back() {
     }
     let (_engine, database) = open(&storage.kill(), &options);
     check(&database, "after an opening");
-    // The changes before are no longer needed. Pages that leave the memory are written again.
+    // No opening needs the changes before. Pages that leave the memory are written again.
     fill(&database, 4 * RECORDS);
     database.clear().unwrap();
     fill(&database, RECORDS);
